@@ -9,33 +9,40 @@ from agents import SlurmAgent
 __all__ = ["flaky"]
 
 _SCRIPT = """#!/bin/bash
-n=$((16#$(head -c2 /dev/urandom | od -An -tx1 | tr -d ' \\n') % 10))
-echo "$n" >>COUNT
-if [ $n -lt BEFORE ]; then
-  echo "NAME: error: ACT: Unable to contact slurm controller (connect failure)" >&2; exit 1
-elif [ $n -lt AFTER ]; then
+exec 9>>COUNT
+flock 9
+n=$(($(wc -l <COUNT) % 10))
+echo "$n" >&9
+exec 9>&-
+if [ $n = 0 ]; then
   REAL "$@" >/dev/null 2>&1; echo "NAME: error: ACT: Socket timed out on send/recv operation" >&2; exit 1
+elif [ $n = 5 ]; then
+  echo "NAME: error: ACT: Unable to contact slurm controller (connect failure)" >&2; exit 1
 fi
 exec REAL "$@"
 """
 _ACTS = {"sbatch": "Batch job submission failed", "scancel": "Kill job error on job id 1"}
 
 
-def flaky(site: SlurmAgent, *programs: str, before: int, after: int) -> str:
-    """A folder of such programs: of ten calls `before` fail before and `after` after the fact. Its file `count` has a
-    line for each call, less than before + after where it failed."""
+def flaky(site: SlurmAgent, *programs: str) -> dict[str, int]:
+    """Put such programs into the folder `flaky` of the site's place; call it again to know how often each was called.
+
+    Of ten calls of each the first fails when all is done, and the sixth before anything is.
+    """
     folder = site.place / "flaky"
-    folder.mkdir()
-    count = folder / "count"
-    count.touch()
-    count.chmod(0o666)
+    folder.mkdir(exist_ok=True)
     path = site.cluster.user_env(site.who)["PATH"]
+    found = {}
     for name in programs:
-        real = shutil.which(name, path=path) or f"/usr/bin/{name}"
-        texts = {"COUNT": str(count), "BEFORE": str(before), "AFTER": str(before + after), "REAL": real, "NAME": name}
-        text = _SCRIPT.replace("ACT", _ACTS.get(name, "slurm_load_jobs"))
-        for word, value in texts.items():
-            text = text.replace(word, value)
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o755)
-    return str(folder)
+        count = folder / f"{name}.calls"
+        if not count.exists():
+            count.touch()
+            count.chmod(0o666)
+            real = shutil.which(name, path=path) or f"/usr/bin/{name}"
+            text = _SCRIPT.replace("ACT", _ACTS.get(name, "slurm_load_jobs"))
+            for word, value in {"COUNT": str(count), "REAL": real, "NAME": name}.items():
+                text = text.replace(word, value)
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
+        found[name] = len(count.read_text().split())
+    return found

@@ -244,8 +244,8 @@ def test_with_two_calls_in_ten_failing_they_end_as_well(make_site, held):
     """No agent answers, so that all is asked of Slurm's own programs, which fail."""
     site = make_site()
     since = time.time()
-    programs = flaky(site, *PROGRAMS, before=1, after=1)
-    path = site.behind(site.fronts, programs)
+    flaky(site, *PROGRAMS)
+    path = site.behind(site.fronts, str(site.place / "flaky"))
     talks = ended(hold(site, path, "flaky", bare=f"PATH={path}"))
     assert {tool: talk.failure for tool, talk in talks.items() if talk.failure is not None} == {}
     states = accounted(site, since, talks)
@@ -255,5 +255,6 @@ def test_with_two_calls_in_ten_failing_they_end_as_well(make_site, held):
     assert {tool: talk.read for tool, talk in talks.items()} == {tool: talk.read for tool, talk in held[1].items()}
     of_ours = {number for talk in talks.values() for number in talk.jobs}
     assert {number.partition("_")[0] for number in states} - of_ours == set(), "one job for each submission"
-    drawn = [int(line) for line in Path(programs, "count").read_text().split()]
-    assert len(drawn) >= 40 and any(n < 2 for n in drawn)
+    called = flaky(site, *PROGRAMS)
+    assert min(called.values()) >= 1, "each of them has failed"
+    assert called["sbatch"] > len(of_ours), "some submissions were tried again"
