@@ -240,7 +240,7 @@ def test_nothing_was_submitted_that_no_tool_knows_of(held):
     assert {number.partition("_")[0] for number in states} == known
 
 
-def test_with_two_calls_in_ten_failing_they_end_as_well(make_site, held):
+def test_with_two_calls_in_ten_failing_they_end_as_well(another, make_site, held):
     """No agent answers, so that all is asked of Slurm's own programs, which fail."""
     site = make_site()
     since = time.time()
@@ -256,5 +256,6 @@ def test_with_two_calls_in_ten_failing_they_end_as_well(make_site, held):
     of_ours = {number for talk in talks.values() for number in talk.jobs}
     assert {number.partition("_")[0] for number in states} - of_ours == set(), "one job for each submission"
     called = flaky(site, *PROGRAMS)
-    assert min(called.values()) >= 1, "each of them has failed"
+    asked = [program for program in PROGRAMS if program != "scontrol" or another.slurm_version < "26.05"]
+    assert min(called[program] for program in asked) >= 1, "each of them has failed"
     assert called["sbatch"] > len(of_ours), "some submissions were tried again"

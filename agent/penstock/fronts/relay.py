@@ -84,7 +84,7 @@ def _run(
         child = Child(real, words, guarded(real, environ))
         code, output, errors = child.whole()
         text = errors.decode(errors="replace")
-        if doubtful and done_before(code, text):
+        if doubtful and done_before(text):
             return 0, output, without_errors(text).encode()
         if code == 0 or child.signalled or not unanswered_text(text) or not may_repeat(program, words, text, changes):
             return code, output, errors
