@@ -13,7 +13,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ASKS", "CHANGES", "OTHER", "done_before", "may_repeat", "purpose", "touched", "unanswered_text"]
+__all__ = [
+    "ASKS",
+    "CHANGES",
+    "OTHER",
+    "done_before",
+    "may_repeat",
+    "purpose",
+    "touched",
+    "unanswered_text",
+    "without_errors",
+]
 
 ASKS, CHANGES, OTHER = "asks", "changes", "other"
 _SAFE = ("hold", "holdu", "uhold", "release", "update")
@@ -50,10 +60,18 @@ def may_repeat(program: str, words: Sequence[str], text: str, changes: bool) -> 
     return _verb(words) in _SAFE and not adds
 
 
-def done_before(code: int, text: str) -> bool:
-    """Whether a repetition says no more than that it has been done, as the answer that was lost would have."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    return code != 0 and bool(lines) and all(any(word in line for word in _DONE) for line in lines)
+def done_before(text: str) -> bool:
+    """Whether a repetition says no more than that it has been done, as the answer that was lost would have. Its
+    exit code is 0 for `scancel` all the same, in some releases."""
+    lines = [line for line in _errors(text).splitlines() if line.strip()]
+    return bool(lines) and all(any(word in line for word in _DONE) for line in lines)
+
+
+def without_errors(text: str) -> str:
+    """What `scancel -v` says besides that it has been done: that it cancels. Tools read it there."""
+    lines = text.splitlines(keepends=True)
+    errors = _errors(text).splitlines()
+    return "".join(line for line in lines if line.rstrip("\r\n") not in errors)
 
 
 def touched(words: Sequence[str]) -> list[int]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
-__all__ = ["Child", "become", "end_as", "first_environment", "say"]
+__all__ = ["Child", "become", "end_as", "first_environment", "heard", "say"]
 
 _INHERITED = "/proc/self/environ"
 _PIECE = 1 << 16
@@ -59,6 +59,14 @@ def say(stream: int, text: bytes) -> None:
     left = memoryview(text)
     while left:
         left = left[os.write(stream, left) :]
+
+
+def heard(stream: int) -> bool:
+    """Whether somebody may still read what is written to a descriptor: not where it is a pipe, socket or terminal whose
+    other end is closed."""
+    poll = select.poll()
+    poll.register(stream, 0)
+    return not any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 class Child:

@@ -6,7 +6,16 @@ from __future__ import annotations
 import os
 import time
 
-from penstock.fronts.again import ASKS, CHANGES, done_before, may_repeat, purpose, touched, unanswered_text
+from penstock.fronts.again import (
+    ASKS,
+    CHANGES,
+    done_before,
+    may_repeat,
+    purpose,
+    touched,
+    unanswered_text,
+    without_errors,
+)
 from penstock.fronts.agent import NoAnswer, about, ask, tell_touched
 from penstock.fronts.once import delays, patience
 from penstock.fronts.path import guarded
@@ -105,8 +114,8 @@ def _run(
         child = Child(real, words, guarded(real, environ))
         code, output, errors = child.whole()
         text = errors.decode(errors="replace")
-        if doubtful and done_before(code, text):
-            return 0, output, b""
+        if doubtful and done_before(text):
+            return 0, output, without_errors(text).encode()
         if code == 0 or child.signalled or not unanswered_text(text) or not may_repeat(program, words, text, changes):
             return code, output, errors
         doubtful = changes

@@ -18,7 +18,7 @@ from penstock.fronts.once import (
     without_key,
 )
 from penstock.fronts.path import find, guarded
-from penstock.fronts.process import Child, say
+from penstock.fronts.process import Child, heard, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ def submit_once(
     `script`: the options of its `#SBATCH` lines; None: not known, as sbatch alone reads it: it is tried once.
     `stdin`: the descriptor of a file that is its standard input, at whose beginning each try finds it. What cannot be
     looked for under a key (a job of several components, one for another cluster, a comment without room) is tried once,
-    too; and with no `patience` (s) everything is, without a key.
+    too; and with no `patience` (s) everything is, without a key. Nothing is tried again when nobody reads the answer
+    any more: a tool that has waited for long enough submits the job anew.
     """
     key = new_key(os.urandom(8))
     option = None if script is None or patience <= 0 else _key(line, script, key, environ)
@@ -124,7 +125,7 @@ def submit_once(
         if jobs:
             _cancel(jobs[1:], environ)
             return _found(jobs[0], line, script, environ)
-        if verdict == LOOK_ONCE:
+        if verdict == LOOK_ONCE or not heard(1):
             return answer
 
 

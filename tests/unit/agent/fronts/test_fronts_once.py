@@ -242,9 +242,12 @@ def test_what_is_busy_and_what_is_refused():
 
 def test_a_repetition_that_finds_it_done_went_well():
     done = "scancel: error: Kill job error on job id 5: Job/step already completing or completed\n"
-    assert again.done_before(1, done)
-    assert not again.done_before(1, done + "scancel: error: Kill job error on job id 6: Access/permission denied\n")
-    assert not again.done_before(1, "")
+    assert again.done_before(done)
+    assert not again.done_before(done + "scancel: error: Kill job error on job id 6: Access/permission denied\n")
+    assert not again.done_before("")
+    assert again.done_before("scancel: Terminating job 5\n" + done)
+    assert again.without_errors("scancel: Terminating job 5\n" + done) == "scancel: Terminating job 5\n"
+    assert again.without_errors(done) == again.without_errors("slurm_kill_job: No error\n") == ""
 
 
 @pytest.mark.parametrize(

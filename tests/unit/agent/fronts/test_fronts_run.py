@@ -59,9 +59,10 @@ cat jobs 2>/dev/null; exit 0
 SCANCEL = """#!/bin/bash
 cd "$HERE"
 echo "$@" >>cancelled
+case " $* " in *" -v "*) echo "scancel: Terminating job 5" >&2 ;; esac
 ERROR="scancel: error: Kill job error on job id 5"
 if [ -s lost ]; then sed -i 1d lost; echo "$ERROR: Socket timed out on send/recv operation" >&2; exit 1; fi
-if [ -e gone ]; then echo "$ERROR: Job/step already completing or completed" >&2; exit 1; fi
+if [ -e gone ]; then echo "$ERROR: Job/step already completing or completed" >&2; exit $(cat gone); fi
 """
 NOTHING = "#!/bin/sh\nexit 1\n"
 
@@ -184,6 +185,20 @@ def test_after_its_patience_the_answer_is_sbatchs(desk):
     assert errors.startswith(b"sbatch: error: Batch job submission failed: Unable to contact")
     assert errors.count(b"\n") == 1
     assert time.monotonic() - begun < 20
+
+
+def test_for_who_has_given_up_nothing_is_tried_again(desk):
+    desk.plan("before", "before")
+    env = {**os.environ, "PATH": f"{desk.shim}:{os.environ['PATH']}", "HERE": str(desk.home)}
+    with subprocess.Popen(["sbatch", "a.sh"], stdout=subprocess.PIPE, env=env, cwd=desk.folder) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(30) == 1
+    assert desk.lines("jobs") == []
+    assert desk.lines("plan") == ["before"], "it was tried once"
+    for target in ("/dev/null", str(desk.folder / "answer")):
+        desk.plan("before")
+        assert desk.run("sh", "-c", f"sbatch a.sh >{target}")[0] == 0, "which nobody has to read"
 
 
 def test_a_refusal_is_passed_on_at_once(desk):
@@ -365,10 +380,13 @@ def test_what_is_changed_is_told(desk, agent):
 
 
 def test_a_cancellation_whose_answer_was_lost_is_made_again_and_went_well(desk):
-    (desk.home / "lost").write_text("x\n")
-    (desk.home / "gone").touch()
-    assert desk.run("scancel", "5") == (0, b"", b"")
-    assert desk.lines("cancelled") == ["5", "5"]
+    for code in ("0", "1"):  # by release, and with -v or without
+        (desk.home / "gone").write_text(code)
+        (desk.home / "lost").write_text("x\n")
+        assert desk.run("scancel", "5") == (0, b"", b"")
+        assert desk.lines("cancelled")[-2:] == ["5", "5"]
+        (desk.home / "lost").write_text("x\n")
+        assert desk.run("scancel", "-v", "5") == (0, b"", b"scancel: Terminating job 5\n")
     (desk.home / "lost").write_text("x\n")
     assert desk.run("scancel", "-s", "USR1", "5")[0] == 1, "a signal twice is not a signal once"
 
