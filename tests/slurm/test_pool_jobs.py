@@ -160,6 +160,74 @@ def test_a_job_of_a_pool_does_as_one_of_slurms(site: PoolSite):
     assert not differ, differ
 
 
+STEPS = r"""
+    srun hostname | wc -l
+    srun -n1 -N2 sh -c 'echo one'
+    srun -n5 hostname
+    srun -n5 -O sh -c 'echo $SLURM_PROCID' | sort
+    srun -n1 nope
+    srun -n1 /tmp
+    srun -n1 sh -c 'exit 3'
+    srun -n1 sh -c 'kill -9 $$'
+    srun -n2 sh -c 'exit $SLURM_PROCID'
+    srun -n2 sh -c 'exit 4'
+    echo in | srun -n2 cat
+    echo in | srun -n2 --input=0 cat
+    echo in | srun -n1 --input=none cat
+    echo in | srun -n1 -i /etc/hostname wc -l
+    srun -l -n2 sh -c 'echo $SLURM_PROCID' | sort
+    srun -n2 -o f-%t-%s sh -c 'echo $SLURM_PROCID'; cat f-*; ls f-*
+    srun -n2 -o one sh -c 'echo x'; cat one
+    srun -n2 -o 1 sh -c 'echo $SLURM_PROCID'
+    srun -n1 -o none -e err sh -c 'echo x; echo e >&2'; cat err
+    srun
+    srun --nonsense true
+    srun -D /tmp -n1 pwd
+    srun -n1 --export=NONE,X=3 /bin/sh -c 'echo $X'
+    srun -n1 --export=X=3,GIVEN /bin/sh -c 'echo $X $GIVEN'
+    srun -n2 sh -c 'echo $SLURM_NTASKS $SLURM_LOCALID $SLURM_NODEID $SLURM_STEP_NUM_TASKS $SLURM_GTIDS' | sort
+    srun -n1 -c2 sh -c 'echo $SLURM_CPUS_PER_TASK; nproc'
+    srun -n1 sh -c 'echo $SLURM_STEP_ID'
+    srun -n1 sh -s a b <<< 'echo script $1 $2'
+    srun -N1 --ntasks-per-node=2 sh -c 'echo x'
+    srun -n1 -J nm sh -c 'echo $SLURM_JOB_NAME'
+    srun -n0 true
+    srun -n x true
+    srun -t x true
+"""
+EACH = r"""#!/bin/bash
+export GIVEN=g
+while IFS= read -r line; do
+    ( eval "$line" ) >out 2>err </dev/null; code=$?
+    echo "$line: $code"; cat out; sed 's/^/err: /' err | sort
+done < steps
+"""
+# What an srun of Slurm's says of itself besides.
+ASIDE = re.compile(r"err: srun: (Force Terminated|launch/slurm|cluster configuration lacks)")
+
+
+def told_by_steps(site: PoolSite, partition: str) -> list[str]:
+    folder = site.work / partition
+    site.say("mkdir", str(folder))
+    (folder / "steps").write_text(STEPS.replace("\n    ", "\n").lstrip())
+    (folder / "each").write_text(EACH)
+    words = ["sbatch", "-W", "-Q", "-p", partition, "-n2", "-o", "told", "each"]
+    assert site.call("sh", "-c", 'cd "$0"; exec "$@"', str(folder), *words).returncode == 0
+    text = re.sub(
+        r"slurmstepd-n\d+|\bn\d+: task",
+        lambda m: m[0].split("-")[0].lstrip("n0123456789"),
+        (folder / "told").read_text(),
+    )
+    return [re.sub(r"job \d+", "job N", line) for line in text.splitlines() if not ASIDE.match(line)]
+
+
+def test_its_srun_says_and_does_what_slurms_own_does(site: PoolSite):
+    site.join(1)
+    real, ours = (told_by_steps(site, partition) for partition in ("batch", "penstock"))
+    assert len(real) > 60
+    assert ours == real
+
+
 def test_what_waits_is_told_and_what_is_cancelled_ends(site: PoolSite):
     site.join(1)
     real = site.submit("-t1", wrap="sleep 3", partition="batch")

@@ -182,6 +182,8 @@ def exported(environ: Mapping[str, str], export: str | None) -> dict[str, str]:
         words = words[1:]
     else:
         found = {name: value for name, value in environ.items() if name.startswith("SLURM")}
+        if words[0].upper() == "NONE":  # what comes after it counts no more
+            return found
     for word in words:
         name, equals, value = word.partition("=")
         if equals:

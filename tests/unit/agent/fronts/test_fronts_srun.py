@@ -104,7 +104,8 @@ class TestAsked:
         assert file_of("\\%t", JOB, 3, 1) == "%t"
 
     def test_export(self):
-        assert exported({"A": "1", "SLURM_X": "2"}, "NONE") == {"SLURM_X": "2"}
+        for nothing in ("NONE", "none,B=3"):
+            assert exported({"A": "1", "SLURM_X": "2"}, nothing) == {"SLURM_X": "2"}
         assert exported({"A": "1", "SLURM_X": "2"}, "A,B=3") == {"SLURM_X": "2", "A": "1", "B": "3"}
         assert exported({"A": "1"}, None) == {"A": "1"}
 
