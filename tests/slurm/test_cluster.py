@@ -509,3 +509,12 @@ def test_from_23_11_on_the_cgroup_plug_in_is_turned_off():
     assert cgroup_conf((23, 2)) is None
     assert cgroup_conf((23, 11)) == "CgroupPlugin=disabled\n"
     assert cgroup_conf((25, 11)) == "CgroupPlugin=disabled\n"
+
+
+def test_a_job_that_drops_slurms_variables_still_reaches_its_cluster(cluster):
+    drop = "for name in $(env | grep -o ^SLURM_[A-Z_]*); do [ $name = SLURM_JOB_ID ] || unset $name; done"
+    script = f"{drop}; srun -n1 hostname && squeue -h -j $SLURM_JOB_ID -o %T"
+    words = ["sbatch", "-W", "-Q", "-t1", "-n1", "-o", "told", f"--wrap={script}"]
+    assert cluster.run_as("alice", words, cwd=cluster.home("alice")).returncode == 0
+    assert (cluster.home("alice") / "told").read_text().split()[-1] == "RUNNING"
+    (cluster.home("alice") / "told").unlink()

@@ -133,12 +133,17 @@ class Cluster:
         found = self.user(who)
         env = {key: os.environ[key] for key in _KEPT if key in os.environ}
         env |= {
-            "PATH": path_for(found.uid, found.gid),
+            "PATH": self._path_of(found),
             "HOME": str(self.home(who)),
             "USER": found.name,
             "LOGNAME": found.name,
         }
         return env | {"SHELL": "/bin/bash"} | self.env | dict(more or {})
+
+    def _path_of(self, found: Identity) -> str:
+        usual = path_for(found.uid, found.gid)
+        ordinary = found.name in PEOPLE.values()
+        return f"{self.daemons.layout.programs}:{usual}" if ordinary else usual
 
     def popen_as(
         self,

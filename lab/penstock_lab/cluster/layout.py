@@ -113,6 +113,11 @@ class Layout:
         """Slurm's commands for a shell of root outside such a cluster."""
         return self.root / "bin"
 
+    @property
+    def programs(self) -> Path:
+        """Slurm's commands for ordinary users, which find this cluster also where a tool drops SLURM_CONF."""
+        return self.root / "programs"
+
     def log(self, daemon: str) -> Path:
         """The log of one daemon."""
         return self.logs / f"{daemon}.log"

@@ -16,7 +16,7 @@ from penstock_lab.cluster.cluster import Cluster
 from penstock_lab.cluster.daemons import Daemons
 from penstock_lab.cluster.files import Accounting, Ports
 from penstock_lab.cluster.layout import Layout, believe, folder_lock, reserved_ports
-from penstock_lab.cluster.programs import check_programs, slurm_version, version_pair
+from penstock_lab.cluster.programs import check_programs, slurm_version, user_programs, version_pair
 from penstock_lab.cluster.rootfs import prepare
 from penstock_lab.cluster.spec import ClusterSpec, check_folder, default_folder
 from penstock_lab.cluster.state import State, is_begun, is_ours, load, save
@@ -175,6 +175,7 @@ def _build(spec: ClusterSpec, layout: Layout, base: Cluster | None, version: str
             if root:
                 users.ensure_users(layout.homes)
             _folders(layout, state)
+            _write_programs(layout, state)
             if spec.isolated:
                 state.subnet = network.choose_subnet()
                 machine = Path("/etc/hosts").read_text(errors="replace")
@@ -225,7 +226,7 @@ def _folders(layout: Layout, state: State) -> None:
     own = {layout.munge: 0o700, layout.run: 0o755, layout.saved: 0o700}
     if state.spec.join is None:
         own[layout.database] = 0o700
-    plain = dict.fromkeys((layout.etc, layout.spool, layout.logs, layout.homes, layout.joined), 0o755)
+    plain = dict.fromkeys((layout.etc, layout.spool, layout.logs, layout.homes, layout.joined, layout.programs), 0o755)
     if state.spec.isolated:
         plain[layout.network] = 0o755
     if state.spec.release is not None:
@@ -273,6 +274,12 @@ def _write_commands(layout: Layout, daemons: Daemons) -> None:
     me = users.identity()
     for name, text in daemons.enclosure.commands().items():
         _write(layout.bin / name, text.encode(), 0o755, me)
+
+
+def _write_programs(layout: Layout, state: State) -> None:
+    me = users.identity()
+    for name, text in user_programs(layout.slurm_conf, own=state.spec.release is None).items():
+        _write(layout.programs / name, text.encode(), 0o755, me)
 
 
 def _write(path: Path, content: bytes, mode: int, owner: users.Identity) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 from penstock.errors import PenstockError, UserError
+from penstock.fronts.path import GUARD
 
-__all__ = ["PATH", "check_programs", "parse_version", "path_for", "slurm_version", "version_pair"]
+__all__ = ["PATH", "check_programs", "parse_version", "path_for", "slurm_version", "user_programs", "version_pair"]
 
 # Debian keeps daemons in sbin, which an ordinary user's PATH lacks.
 PATH = os.pathsep.join(
@@ -35,6 +37,28 @@ def path_for(uid: int, gid: int) -> str:
     """PATH for this user: without folders that the caller (root) alone can enter, such as those in its home. Shells and
     tools stumble over them in different ways."""
     return os.pathsep.join(folder for folder in PATH.split(os.pathsep) if uid == 0 or _enters(Path(folder), uid, gid))
+
+
+_OF_USERS = ("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "sdiag", "sinfo",
+             "sprio", "squeue", "sreport", "srun", "sshare", "sstat", "strigger")  # fmt: skip
+_PROGRAM = """\
+#!/bin/sh
+# A throw-away cluster is known by SLURM_CONF alone, and some tools drop that in their jobs.
+export SLURM_CONF="${{SLURM_CONF:-{conf}}}"
+unset {guard}
+exec {program} "$@"
+"""
+
+
+def user_programs(conf: Path, *, own: bool) -> dict[str, str]:
+    """For each of Slurm's commands for users the text of one that says which cluster it speaks to. `own`: they are this
+    host's, not those of another release in a file system of its own."""
+    found = {name: shutil.which(name, path=PATH) if own else f"/usr/bin/{name}" for name in _OF_USERS}
+    return {
+        name: _PROGRAM.format(conf=conf, guard=GUARD, program=shlex.quote(path))
+        for name, path in found.items()
+        if path is not None
+    }
 
 
 def _enters(folder: Path, uid: int, gid: int) -> bool:
