@@ -42,8 +42,8 @@ def path_for(uid: int, gid: int) -> str:
 _OF_USERS = ("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "sdiag", "sinfo",
              "sprio", "squeue", "sreport", "srun", "sshare", "sstat", "strigger")  # fmt: skip
 _PROGRAM = """\
-#!/bin/sh
-# A throw-away cluster is known by SLURM_CONF alone, and some tools drop that in their jobs.
+#!/bin/bash
+# A throw-away cluster is known by SLURM_CONF alone, and some tools drop that in their jobs. (dash loses functions.)
 export SLURM_CONF="${{SLURM_CONF:-{conf}}}"
 unset {guard}
 exec {program} "$@"
