@@ -1,0 +1,162 @@
+"""Snakemake with its own plug-in for Slurm, through the front programs: every output comes once, also while two of ten
+calls fail, and in a pool Slurm hears next to nothing of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from agents import Desk, SlurmAgent
+from flaky import flaky
+from test_pool_jobs import PoolSite
+
+from penstock_lab.cluster import Cluster
+
+COUNT = int(os.environ.get("PENSTOCK_TEST_SNAKEMAKE_JOBS", "60"))
+READY = os.environ.get("PENSTOCK_TEST_SNAKEMAKE", "")
+"""A virtual environment with Snakemake and its plug-in that the cluster's users can read, instead of a new one."""
+LIMIT = 300.0 + 30.0 * COUNT
+PACKAGES = ("snakemake==9.27.1", "snakemake-executor-plugin-slurm==2.8.0")
+pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(600 + 2 * LIMIT, func_only=True)]
+
+SNAKEFILE = """\
+count = int(config["count"])
+
+rule all:
+    input: expand("out/{i}", i=range(count))
+
+rule one:
+    output: "out/{i}"
+    resources: runtime=5, mem_mb=900
+    shell: "sleep 1; echo {wildcards.i} >> ran; echo {wildcards.i} > {output}"
+"""
+
+
+@pytest.fixture(scope="module")
+def snakemake() -> Iterator[str]:
+    """The program."""
+    if READY:
+        yield f"{READY}/bin/snakemake"
+        return
+    place = Path(tempfile.mkdtemp(prefix="penstock-snakemake-", dir="/var/tmp"))
+    try:
+        place.chmod(0o755)
+        subprocess.run(["/usr/bin/python3", "-m", "venv", place / "venv"], check=True, umask=0o022)
+        pip = [str(place / "venv/bin/pip"), "install", "--quiet"]
+        first = subprocess.run([*pip, "--no-deps", PACKAGES[0]], capture_output=True, text=True, umask=0o022)
+        if first.returncode != 0:
+            reason = f"no package index can be reached for {PACKAGES[0]}: {first.stderr.strip()[-300:]}"
+            if os.environ.get("CI") == "true":
+                pytest.fail(reason)
+            pytest.skip(reason)
+        subprocess.run([*pip, *PACKAGES], check=True, umask=0o022)
+        yield str(place / "venv/bin/snakemake")
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def make_all(
+    site: SlurmAgent, snakemake: str, folder: Path, partition: str, path: str, more: Mapping[str, str]
+) -> float:
+    """Run the workflow as Alice in a new folder of hers; how many seconds it took. Every output is there, and was
+    made once."""
+    cluster = site.cluster
+    user = cluster.user("alice")
+    folder.mkdir()
+    (folder / "Snakefile").write_text(SNAKEFILE)
+    for each in (folder, folder / "Snakefile"):
+        os.chown(each, user.uid, user.gid)
+    resources = ["--default-resources", f"slurm_partition={partition}", "slurm_account=penstock"]
+    words = [snakemake, "-j", "100", "--executor", "slurm", *resources, "--config", f"count={COUNT}"]
+    begun = time.monotonic()
+    env = {**site.environment, **more, "PATH": path}
+    done = cluster.run_as("alice", words, env=env, cwd=folder, timeout=LIMIT)
+    took = time.monotonic() - begun
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    wanted = sorted(map(str, range(COUNT)))
+    assert sorted(file.name for file in (folder / "out").iterdir()) == wanted
+    assert sorted((folder / "ran").read_text().split()) == wanted, "each ran once"
+    return took
+
+
+def last_job(cluster: Cluster) -> int:
+    """The number of a job that is submitted now: every later one is greater."""
+    return int(cluster.run_as("alice", ["sbatch", "--parsable", "-o/dev/null", "--wrap=true"], check=True).stdout)
+
+
+# -- through -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone(cluster: Cluster) -> Iterator[SlurmAgent]:
+    """Alice without an agent: nothing but the front programs."""
+    it = SlurmAgent(cluster)
+    yield it
+    it.down()
+
+
+def test_nothing_is_lost_or_doubled_while_two_of_ten_calls_fail(alone: SlurmAgent, snakemake: str):
+    cluster = alone.cluster
+    fronts = Desk(alone).say("penstock", "shim", "--path").strip()
+    programs = ("sbatch", "squeue", "sacct")
+    flaky(alone, *programs)
+    path = ":".join([fronts, str(alone.place / "flaky"), cluster.user_env("alice")["PATH"]])
+    before = last_job(cluster)
+    took = make_all(alone, snakemake, alone.folder / "work", "batch", path, {"PENSTOCK_SHIM_PATIENCE": "200"})
+    calls = flaky(alone, *programs)
+    print(f"{COUNT} jobs through, two of ten calls failing: {took:.0f} s, calls of Slurm's own programs: {calls}")
+    # As many jobs as outputs: what had come in before its answer was lost was found, and nothing was cancelled.
+    assert last_job(cluster) - before - 1 == COUNT
+    assert calls["sbatch"] > COUNT, "none of them failed"
+
+
+# -- in a pool ---------------------------------------------------------------------------------------------------------
+
+# What sbatch, squeue and scontrol ask of slurmctld, and sacct of slurmdbd.
+SUBMISSIONS = ("REQUEST_SUBMIT_BATCH_JOB",)
+LOOKS = ("REQUEST_JOB_INFO", "REQUEST_JOB_INFO_SINGLE", "REQUEST_JOB_USER_INFO", "REQUEST_JOB_STATE")
+ACCOUNTING = ("DBD_GET_JOBS_COND",)
+
+
+def requests(cluster: Cluster) -> Counter[str]:
+    """How often Slurm was asked so far, by the kind of the request."""
+    text = cluster.run_as("root", ["sdiag"], check=True).stdout.partition("by user")[0]
+    text += cluster.run_as("root", ["sacctmgr", "show", "stats"], check=True).stdout
+    found: Counter[str] = Counter()
+    for name in (*SUBMISSIONS, *LOOKS, *ACCOUNTING):
+        if counts := re.search(rf"\b{name}\s.*?count:\s*(\d+)", text):
+            found[name] = int(counts[1])
+    return found
+
+
+@pytest.fixture
+def pooled(cluster: Cluster) -> Iterator[PoolSite]:
+    it = PoolSite(cluster)
+    yield it
+    it.down()
+
+
+def test_in_a_pool_slurm_hears_next_to_nothing_of_it(pooled: PoolSite, snakemake: str):
+    cluster = pooled.cluster
+    plain = cluster.user_env("alice")["PATH"]
+    before = requests(cluster)
+    direct = make_all(pooled, snakemake, pooled.work / "direct", "batch", plain, {})
+    cost_direct = requests(cluster) - before
+    # Where nodes are given whole, eight nodes run as many jobs at once as four members of two cores.
+    pooled.join(4)
+    before = requests(cluster)
+    took = make_all(pooled, snakemake, pooled.work / "pool", "penstock", f"{pooled.fronts}:{plain}", {})
+    cost = requests(cluster) - before
+    print(f"{COUNT} jobs direct: {direct:.0f} s, {dict(cost_direct)}; in a pool: {took:.0f} s, {dict(cost)}")
+    assert cost_direct["REQUEST_SUBMIT_BATCH_JOB"] == COUNT
+    for kinds in (SUBMISSIONS, LOOKS, ACCOUNTING):
+        asked, asked_direct = (sum(one[kind] for kind in kinds) for one in (cost, cost_direct))
+        assert asked <= 0.01 * asked_direct, (kinds, asked, asked_direct)
