@@ -242,7 +242,8 @@ class _Step:
             several = "tasks" if len(ranks) > 1 else "task"
             how = f"Exited with exit code {code}" if code > 0 else _NAMES.get(-code, f"Exited with signal {-code}")
             say(2, f"srun: error: {self._node}: {several} {_spans(ranks)}: {how}\n".encode())
-        return max((code if code > 0 else 128 - code for code in by_code), default=0)
+        # A signal outweighs every exit code.
+        return max((128 - code for code in by_code if code < 0), default=max(by_code, default=0))
 
 
 def _be(command: list[str], ends: dict[int, int], environ: Mapping[str, str], mask: set[int | signal.Signals]) -> None:

@@ -187,7 +187,7 @@ def exported(environ: Mapping[str, str], export: str | None) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if equals:
-            found[name] = value
+            found.setdefault(name, value)  # what is set already stays
         elif name in environ:
             found[name] = environ[name]
     return found

@@ -107,7 +107,7 @@ class TestAsked:
         for nothing in ("NONE", "none,B=3"):
             assert exported({"A": "1", "SLURM_X": "2"}, nothing) == {"SLURM_X": "2"}
         assert exported({"A": "1", "SLURM_X": "2"}, "A,B=3") == {"SLURM_X": "2", "A": "1", "B": "3"}
-        assert exported({"A": "1"}, None) == {"A": "1"}
+        assert exported({"A": "1"}, None) == exported({"A": "1"}, "ALL,A=2") == {"A": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +168,8 @@ def test_how_copies_end(here: Here):
     assert (done.returncode, done.stderr) == (1, "srun: error: n7: task 1: Exited with exit code 1\n")
     done = here.run("-n1", "sh", "-c", "kill -9 $$")
     assert (done.returncode, done.stderr) == (137, "srun: error: n7: task 0: Killed\n")
+    done = here.run("-n2", "sh", "-c", "[ $SLURM_PROCID = 0 ] && exit 200; kill -9 $$")
+    assert done.returncode == 137  # a signal outweighs every code
     done = here.run("-n2", "nope")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, "srun: error: n7: tasks 0-1: Exited with exit code 2")
     assert "slurmstepd: error: execve(): nope: No such file or directory" in done.stderr
