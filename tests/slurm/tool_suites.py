@@ -65,7 +65,8 @@ SUITES = (
     Suite(
         "snakemake",
         "snakemake-executor-plugin-slurm",
-        ("tests", "tests/tests.py", "-k", "not (TestWorkflows or TestSLURMResources or TestArrayJobs or TestPass or "
+        ("-o", "python_files=test*.py", "tests", "-k",
+         "not (TestWorkflows or TestSLURMResources or TestArrayJobs or TestPass or "
          "TestWrap or TestEff or TestWild)"),
         "test_parse_sacct_data",
         ("snakemake", "pytest-asyncio"),
