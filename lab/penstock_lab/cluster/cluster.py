@@ -142,7 +142,7 @@ class Cluster:
 
     def _path_of(self, found: Identity) -> str:
         usual = path_for(found.uid, found.gid)
-        ordinary = found.name in PEOPLE.values()
+        ordinary = found.name in self.users.values()
         return f"{self.daemons.layout.programs}:{usual}" if ordinary else usual
 
     def popen_as(
