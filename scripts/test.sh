@@ -118,10 +118,10 @@ slurm_a_to_i() {
 }
 slurm_j_to_z() {
     run "tests on Slurm, j to z" tests/slurm/test_[!a-i]*.py \
-        --deselect=tests/slurm/test_owner_limits.py --deselect=tests/slurm/test_pool_jobs.py -m "not mpi and not release$and_not_long"
+        --deselect=tests/slurm/test_owner_limits.py --deselect=tests/slurm/test_jobs_of_pools.py -m "not mpi and not release$and_not_long"
 }
 pool_jobs() {
-    run "jobs of pools on Slurm" tests/slurm/test_pool_jobs.py -m "not release$and_not_long"
+    run "jobs of pools on Slurm" tests/slurm/test_jobs_of_pools.py -m "not release$and_not_long"
 }
 # Each limit with each hostile program: ten minutes by themselves.
 limits() {

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from agents import Desk, SlurmAgent
 from flaky import flaky
-from test_pool_jobs import PoolSite
+from test_jobs_of_pools import PoolSite
 
 from penstock_lab.cluster import Cluster
 

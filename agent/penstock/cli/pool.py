@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from penstock.api import plural
+from penstock.cli.backends import backend_of
 from penstock.cli.former import formerly
 from penstock.cli.groups import CommandGroup
 from penstock.cli.memory import MEM
@@ -72,8 +73,8 @@ async def _serve(config: Config, folder: PoolFolder) -> None:
     from penstock.pool.run import run_scheduler
     from penstock.pooljobs.opening import jobs_door
 
-    async with jobs_door(config, folder) as door:
-        await run_scheduler(config, folder, [door])
+    async with backend_of(config) as slurm:
+        await run_scheduler(config, folder, [jobs_door(config, folder, slurm)])
 
 
 def _start_detached(folder: PoolFolder, as_json: bool) -> None:

@@ -5,31 +5,23 @@ from __future__ import annotations
 import grp
 import os
 import pwd
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from penstock.config import Config
-from penstock.core.backends import make_backend
 from penstock.fronts.memory import cluster_name
 from penstock.pool.folder import PoolFolder
 from penstock.pooljobs.conditions import SlurmJobs
 from penstock.pooljobs.door import JobsDoor
 from penstock.pooljobs.rows import JobOwner
+from penstock.slurm.base import Reader
 from penstock.slurm.raw_looks import HasRunner, RawLooks
 
 __all__ = ["jobs_door"]
 
 
-@asynccontextmanager
-async def jobs_door(config: Config, folder: PoolFolder) -> AsyncIterator[JobsDoor]:
-    """The door, with what it asks Slurm by, which is closed in the end. Raises ConfigError."""
-    backend = make_backend(config)
-    try:
-        looks = RawLooks(backend.runner, config.slurm.timeout) if isinstance(backend, HasRunner) else None
-        host = config.pool.host or ""
-        yield JobsDoor(folder, _owner(), SlurmJobs(looks), host or _address(), dict(os.environ))
-    finally:
-        await backend.close()
+def jobs_door(config: Config, folder: PoolFolder, slurm: Reader) -> JobsDoor:
+    """The door; `slurm` is what it asks about jobs of Slurm's."""
+    looks = RawLooks(slurm.runner, config.slurm.timeout) if isinstance(slurm, HasRunner) else None
+    return JobsDoor(folder, _owner(), SlurmJobs(looks), config.pool.host or _address(), dict(os.environ))
 
 
 def _owner() -> JobOwner:

@@ -203,7 +203,7 @@ while IFS= read -r line; do
 done < steps
 """
 # What an srun of Slurm's says of itself besides.
-ASIDE = re.compile(r"err: srun: (Force Terminated|launch/slurm|cluster configuration lacks)")
+ASIDE = re.compile(r"err: srun: (Force Terminated|launch/slurm|cluster configuration lacks|Job \d+ step|Step created)")
 
 
 def told_by_steps(site: PoolSite, partition: str) -> list[str]:
