@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -162,3 +163,9 @@ def test_a_public_class_has_a_name_of_its_own():
 
 def test_a_name_of_two_classes_is_seen():
     assert classes({"a": "class View: ...", "b": "class View: ...\nclass _View: ..."}) == {"View": ["a", "b"]}
+
+
+def test_a_module_of_tests_has_a_name_of_its_own():
+    """pytest imports them by their names alone, and gives up a whole run where two are alike."""
+    found = Counter(path.name for path in (PROJECT / "tests").rglob("*.py") if path.name != "conftest.py")
+    assert [name for name, count in found.items() if count > 1] == []
