@@ -324,8 +324,9 @@ def test_what_has_no_pool_says_so(site: PoolSite):
     real = int(site.say("sbatch", "--parsable", "--comment=penstock-pool", "-N2", "-H", "--wrap=true"))
     assert real < 5_000_000_000  # by a word of its comment: Slurm does what a pool cannot
     job = site.submit("-H")
-    done = site.call("sbatch", "-d", f"afterok:{job}", "--wrap=true")
-    assert (done.returncode, "is a task of a pool" in done.stderr) == (1, True)
+    for words in ([], ["--comment=penstock-pool", "-N2"]):
+        done = site.call("sbatch", *words, "-d", f"afterok:{job}", "--wrap=true")
+        assert (done.returncode, "is a task of a pool" in done.stderr) == (1, True)
     site.penstock("pool", "stop")
     assert str(real) in site.say("squeue", "-h", "--me", "-o", "%i")  # a pool that was stopped is in nobody's way
     done = site.call("squeue", "-j", str(job))

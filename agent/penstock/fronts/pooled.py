@@ -62,12 +62,12 @@ def submit_to_pool(
         answer = ask_pool(pool, request, patience(environ.get("PENSTOCK_SHIM_PATIENCE")))
     except NoPool as e:
         if e.stopped and not choice.only:
-            return None
+            return _refused_dependency(line, script)
         say(2, f"sbatch: error: Batch job submission failed: {e}\n".encode())
         return 1
     if "through" in answer:
         if not choice.only:
-            return None
+            return _refused_dependency(line, script)
         say(2, f"sbatch: error: {answer['through']}\nsbatch: error: Batch job submission failed\n".encode())
         return 1
     if "job" not in answer:
