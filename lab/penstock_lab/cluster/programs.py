@@ -46,7 +46,7 @@ _PROGRAM = """\
 # A throw-away cluster is known by SLURM_CONF alone, and some tools drop that in their jobs. (dash loses functions.)
 export SLURM_CONF="${{SLURM_CONF:-{conf}}}"
 unset {guard}
-exec {program} "$@"
+exec -a {name} {program} "$@"
 """
 
 
@@ -55,7 +55,7 @@ def user_programs(conf: Path, *, own: bool) -> dict[str, str]:
     host's, not those of another release in a file system of its own."""
     found = {name: shutil.which(name, path=PATH) if own else f"/usr/bin/{name}" for name in _OF_USERS}
     return {
-        name: _PROGRAM.format(conf=conf, guard=GUARD, program=shlex.quote(path))
+        name: _PROGRAM.format(name=name, conf=conf, guard=GUARD, program=shlex.quote(path))
         for name, path in found.items()
         if path is not None
     }
