@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_JOB", "Divided", "divided", "job_of_word"]
 
 FIRST_JOB = 5_000_000_000
-"""From here on numbers are of jobs of pools (`penstock.pool.terms`)."""
+"""From here on numbers are of jobs of pools: no job of Slurm has one as large, those of a federation have 32 bits."""
 _ONE = r"[0-9]{1,11}(?:_(?:[0-9]{1,9}|\*|\[[0-9,:%-]+\]))?(?:\+[0-9]+)?(?:\.[A-Za-z0-9]+)?"
 _LIST = re.compile(rf"{_ONE}(?:,{_ONE})*", re.ASCII)
 _PART = re.compile(_ONE, re.ASCII)

@@ -44,6 +44,7 @@ MODULES: Final = (
     "slurm/__init__.py",
     "slurm/error_texts.py",
     "slurm/minutes.py",
+    "slurm/name_patterns.py",
     "slurm/option_table.py",
     "slurm/srun_table.py",
 )

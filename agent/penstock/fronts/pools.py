@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["FrontPool", "NoPool", "ask_pool", "pool_named", "pools_of"]
+__all__ = ["DOOR", "EACH", "MARK", "FrontPool", "NoPool", "ask_pool", "pool_named", "pools_of"]
 
-_MARK = "jobs.json"
-_DOOR = "door.json"
-_EACH = 100_000_000
+MARK = "jobs.json"
+"""In a pool's folder: from which number its jobs count; there as soon as it has had one."""
+DOOR = "door.json"
+"""In a pool's folder: where its door for front programs is, and when that was last there (its time of change)."""
+EACH = 100_000_000
+"""How many jobs a pool may have: pools of one user count from numbers that are so far apart."""
 _LONG_AGO = 600.0  # s without a sign of life after which a pool counts as stopped
 _LIMIT = 30.0
 _LONGEST = 256 * 1024 * 1024
@@ -40,13 +43,13 @@ class FrontPool:
 
     def has(self, job: int) -> bool:
         """Whether the number is of one of its jobs."""
-        return self.first < job < self.first + _EACH
+        return self.first < job < self.first + EACH
 
     @property
     def stopped(self) -> bool:
         """Whether its scheduler has ended on purpose, or so long ago that it may have."""
         try:
-            return time.time() - os.stat(os.path.join(self.path, _DOOR)).st_mtime > _LONG_AGO
+            return time.time() - os.stat(os.path.join(self.path, DOOR)).st_mtime > _LONG_AGO
         except OSError:
             return True
 
@@ -62,7 +65,7 @@ def pools_of(settings: Mapping[str, str]) -> list[FrontPool]:
     for name in names:
         path = os.path.join(base, name)
         try:
-            with open(os.path.join(path, _MARK), encoding="utf-8") as file:
+            with open(os.path.join(path, MARK), encoding="utf-8") as file:
                 text = file.read()
         except OSError:
             continue
@@ -106,7 +109,7 @@ def _ask(pool: FrontPool, request: Mapping[str, Any]) -> Any:  # noqa: ANN401
 
     if not _is_private(pool.path):
         raise FileNotFoundError(2, "there is no pool of the caller's own", pool.path)
-    with open(os.path.join(pool.path, _DOOR), encoding="utf-8") as file:
+    with open(os.path.join(pool.path, DOOR), encoding="utf-8") as file:
         try:
             door = json.load(file)
             place = (str(door["host"]), int(door["port"]))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from penstock.slurm.minutes import minutes_of
-from penstock.slurm.srun_table import KINDS, LETTERS, NO_VALUE, VALUE
+from penstock.slurm.name_patterns import NO_TASK, filled
+from penstock.slurm.option_table import NO_VALUE, VALUE
+from penstock.slurm.srun_table import KINDS, LETTERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ POOL_JOB = "PENSTOCK_POOL_JOB"
 STEPS = "PENSTOCK_POOL_STEPS"
 """Of such a job: a file that has a byte for each of its steps so far."""
 _BAD_OPTION = 255
-_PATTERN = re.compile(r"%(\d*)([%AJNajnstux])")
 _NOT_SERVED = ("multi-prog", "het-group", "pty", "container", "bcast")
-_NO_TASK = "4294967294"
 _ONLY_SAYS = ("help", "usage", "version")
 
 
@@ -221,15 +219,13 @@ def copy_environment(ask: StepAsk, environ: Mapping[str, str], step: int, rank: 
 
 def file_of(pattern: str, environ: Mapping[str, str], step: int, rank: int) -> str:
     """The name of a file by srun's pattern (`man srun`, "filename pattern")."""
-    if "\\" in pattern:
-        return pattern.replace("\\", "")
     job = environ.get("SLURM_JOB_ID", "")
     values = {
         "%": "%",
         "A": environ.get("SLURM_ARRAY_JOB_ID", job),
         "J": f"{job}.{step}",
         "N": environ.get("SLURMD_NODENAME", "").partition(".")[0],
-        "a": environ.get("SLURM_ARRAY_TASK_ID", _NO_TASK),
+        "a": environ.get("SLURM_ARRAY_TASK_ID", NO_TASK),
         "j": job,
         "n": "0",
         "s": str(step),
@@ -237,9 +233,4 @@ def file_of(pattern: str, environ: Mapping[str, str], step: int, rank: int) -> s
         "u": environ.get("USER", ""),
         "x": environ.get("SLURM_JOB_NAME", ""),
     }
-
-    def fill(match: re.Match[str]) -> str:
-        value = values[match[2]]
-        return value.zfill(min(int(match[1] or "0"), 10)) if value.isdigit() else value
-
-    return _PATTERN.sub(fill, pattern)
+    return filled(pattern, values)

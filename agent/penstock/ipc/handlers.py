@@ -33,7 +33,7 @@ _DEAREST = 200.0
 _A_PART = 1000  # characters of an answer that take about as long as a stage to look through
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _OFTEN = ("answer", "touched")
-_AS_OFTEN = re.compile(rb'\{"op": ?"(answer|touched)"')
+_AS_OFTEN = re.compile(rb'\{"op": ?"(%b)"' % "|".join(_OFTEN).encode())
 LocalOp = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
 
 

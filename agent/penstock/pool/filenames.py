@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Final
 
 from penstock.pool.jobqueue import job_number
 from penstock.pool.terms import JobTerms
+from penstock.slurm.name_patterns import NO_TASK, filled
 
 __all__ = ["error_name", "input_name", "output_name"]
-
-_PATTERN: Final = re.compile(r"%(\d*)([%AJNabjnstux])")
-_NUMBERS: Final = "AJabjnst"
-_WIDEST: Final = 10
-_NO_TASK: Final = 4294967294  # what %a is for a job that is no task of an array
 
 
 def output_name(terms: JobTerms, number: int, workdir: str, node: str, user: str) -> str:
@@ -39,16 +33,15 @@ def _absolute(pattern: str, terms: JobTerms, number: int, workdir: str, node: st
 
 
 def _filled(pattern: str, terms: JobTerms, number: int, node: str, user: str) -> str:
-    if "\\" in pattern:  # it is taken as it is, then
-        return pattern.replace("\\", "")
     job, array = job_number(number, terms), terms.array
+    index = NO_TASK if array is None else str(array.index)
     values: Mapping[str, str] = {
         "%": "%",
         "A": str(job if array is None else job - array.position),
         "J": str(job),
         "N": node.partition(".")[0],
-        "a": str(_NO_TASK if array is None else array.index),
-        "b": str((_NO_TASK if array is None else array.index) % 10),
+        "a": index,
+        "b": str(int(index) % 10),
         "j": str(job),
         "n": "0",
         "s": "batch",
@@ -56,10 +49,4 @@ def _filled(pattern: str, terms: JobTerms, number: int, node: str, user: str) ->
         "u": user,
         "x": terms.name,
     }
-
-    def fill(match: re.Match[str]) -> str:
-        value = values[match[2]]
-        width = min(int(match[1] or "0"), _WIDEST)
-        return value.zfill(width) if match[2] in _NUMBERS and value.isdigit() else value
-
-    return _PATTERN.sub(fill, pattern)
+    return filled(pattern, values)

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import StoreError
+from penstock.fronts.pools import EACH, MARK
 from penstock.host.files import locked, replace
 from penstock.pool.folder import PoolFolder
 from penstock.pool.terms import FIRST_JOB
 
 __all__ = ["JobFiles"]
 
-_EACH: Final = 100_000_000
-"""How many jobs a pool may have: pools of one user count from numbers that are so far apart."""
-_MARK: Final = "jobs.json"
 _PATIENCE: Final = 10.0
 
 
@@ -30,7 +28,7 @@ class JobFiles:
     def __init__(self, folder: PoolFolder) -> None:
         self._folder = folder
         self._files = folder.path / "jobs"
-        self.mark = folder.path / _MARK
+        self.mark = folder.path / MARK
 
     def first(self) -> int:
         """The number that this pool's jobs count from; chosen at the first time. Raises StoreError."""
@@ -40,8 +38,8 @@ class JobFiles:
             base = self._folder.path.parent
             held = f"{base}: another pool has been choosing its first number for {_PATIENCE:g} s"
             with locked(base, os.O_RDONLY | os.O_DIRECTORY, held, _PATIENCE):
-                taken = [int(json.loads(path.read_text(encoding="utf-8"))["first"]) for path in base.glob(f"*/{_MARK}")]
-                first = max(taken, default=FIRST_JOB - _EACH) + _EACH
+                taken = [int(json.loads(path.read_text(encoding="utf-8"))["first"]) for path in base.glob(f"*/{MARK}")]
+                first = max(taken, default=FIRST_JOB - EACH) + EACH
                 replace(self.mark, json.dumps({"first": first}))
                 return first
         except (OSError, ValueError, KeyError) as e:

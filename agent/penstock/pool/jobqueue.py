@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from penstock.pool.model import PoolTask, TaskPhase
 from penstock.pool.terms import FIRST_JOB, AfterJob, JobTerms, WaitReason
-from penstock.pool.waiting import ConditionVerdict, OtherJob, dependency_text, dependency_verdict, wait_reason
+from penstock.pool.waiting import OtherJob, dependency_text, wait_reason
 
 __all__ = ["JobQueue", "PooledJob", "job_number"]
 
@@ -112,10 +112,6 @@ class JobQueue:
     def dependency(self, entry: PooledJob, now: float) -> str:
         """Its conditions that are not met, in Slurm's words."""
         return dependency_text(_terms(entry), self._find_for(entry), now)
-
-    def never(self, entry: PooledJob, now: float) -> bool:
-        """Whether its conditions can never be met."""
-        return dependency_verdict(_terms(entry), self._find_for(entry), now) is ConditionVerdict.NEVER
 
     def base(self, entry: PooledJob) -> int:
         """The task whose number is that of the whole array; of a single job its own."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
+
+from penstock.fronts.divide import FIRST_JOB
 
 __all__ = ["FIRST_JOB", "AfterJob", "ArrayPlace", "JobTerms", "WaitReason", "terms_from_dict", "terms_to_dict"]
-
-FIRST_JOB: Final = 5_000_000_000
-"""No job of Slurm has a number as large: those of a federation have 32 bits."""
 
 
 class WaitReason(StrEnum):
@@ -98,7 +97,6 @@ class JobTerms:
     comment: str = ""
     command: str = ""
     wckey: str = ""
-    dependency: str = ""
     line: str = ""
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from penstock.errors import PenstockError, SlurmUnavailable, UserError
+from penstock.fronts.pools import DOOR
 from penstock.host.files import replace as replace_file
 from penstock.pool.folder import PoolFolder
 from penstock.pool.jobenv import exported
@@ -37,11 +38,9 @@ from penstock.shim.rows import Table
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.words import CommandAnswer, Through
 
-__all__ = ["DOOR_FILE", "JobsDoor", "PoolSide"]
+__all__ = ["JobsDoor", "PoolSide"]
 
 _log = structlog.get_logger(__name__)
-DOOR_FILE: Final = "door.json"
-"""In the pool's folder: where the door is, and when it was last there (its time of change)."""
 _LONGEST: Final = 16 * 2**20
 _KNOWN: Final = 300.0  # seconds for which squeue shows what has ended, as Slurm's MinJobAge usually is
 _SLURM: Final = 10.0  # seconds between looks at jobs of Slurm's that are waited for
@@ -97,7 +96,7 @@ class JobsDoor:
         context.verify_mode = ssl.CERT_REQUIRED
         self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=context, limit=_LONGEST)
         host, port = self._server.sockets[0].getsockname()[:2]
-        self._door = self._folder.path / DOOR_FILE
+        self._door = self._folder.path / DOOR
         replace_file(self._door, json.dumps({"host": host, "port": port}))
         self._tasks = [asyncio.create_task(one()) for one in (self._sign, self._watch_slurm)]
 

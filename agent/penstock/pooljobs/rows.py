@@ -96,6 +96,13 @@ class _Seen:
         return self.entry.ended if self.entry.phase.final else None
 
     @property
+    def end(self) -> float | None:
+        """When it has ended, or will at the latest."""
+        if self.ended is None and self.began is not None and self.terms.limit is not None:
+            return self.began + self.terms.limit
+        return self.ended
+
+    @property
     def seconds(self) -> int:
         """For how long it has run."""
         if self.began is None or self.entry.attempt == 0:
@@ -146,9 +153,6 @@ def squeue_table(entries: Iterator[TaskEntry], queue: JobQueue, owner: JobOwner,
 
 def _squeue_row(job: _Seen, queue: JobQueue, owner: JobOwner) -> Mapping[str, str]:
     terms, entry = job.terms, job.entry
-    end = job.ended
-    if end is None and job.began is not None and terms.limit is not None:
-        end = job.began + terms.limit
     left = "UNLIMITED" if terms.limit is None else _span(max(int(terms.limit) - job.seconds, 0))
     told = job.state in ("PENDING", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
     row = dict.fromkeys(LETTERS, _NOTHING)
@@ -160,7 +164,7 @@ def _squeue_row(job: _Seen, queue: JobQueue, owner: JobOwner) -> Mapping[str, st
         "C": str(job.cpus),
         "d": "0",
         "D": "1",
-        "e": _moment(end, "N/A"),
+        "e": _moment(job.end, "N/A"),
         "E": queue.dependency(entry, job.now) if entry.phase is TaskPhase.WAITING else "",
         "F": str(job.base),
         "g": owner.group,
@@ -222,7 +226,6 @@ def _sacct_row(job: _Seen, owner: JobOwner) -> Mapping[str, str]:
     asked = f"billing={job.cpus},cpu={job.cpus}" + (f",mem={memory}" if entry.task.memory else "") + ",node=1"
     limit = terms.limit
     state = f"CANCELLED by {owner.uid}" if job.state == "CANCELLED" else job.state
-    # How it ended is known of its last attempt; one that waits again has not ended.
     return dict.fromkeys(_SACCT, "") | {
         "Account": terms.account,
         "AllocCPUS": str(job.cpus) if began else "0",
@@ -317,9 +320,6 @@ def record(entry: TaskEntry, queue: JobQueue, owner: JobOwner, now: float, *, li
     job = _seen(entry, queue, now)
     terms, task = job.terms, entry.task
     array = f" ArrayJobId={job.base} ArrayTaskId={terms.array.index}" if terms.array is not None else ""
-    end = job.ended
-    if end is None and job.began is not None and terms.limit is not None:
-        end = job.began + terms.limit
     names = (terms, entry.id, task.workdir, job.node, owner.user)
     output = output_name(*names)
     dependency = queue.dependency(entry, now) if entry.phase is TaskPhase.WAITING else ""
@@ -335,7 +335,7 @@ def record(entry: TaskEntry, queue: JobQueue, owner: JobOwner, now: float, *, li
         f"SubmitTime={_moment(entry.submitted, 'Unknown')} "
         f"EligibleTime={_moment(entry.eligible or entry.submitted, 'Unknown')}",
         "AccrueTime=Unknown",
-        f"StartTime={_moment(job.began, 'Unknown')} EndTime={_moment(end, 'Unknown')} Deadline=N/A",
+        f"StartTime={_moment(job.began, 'Unknown')} EndTime={_moment(job.end, 'Unknown')} Deadline=N/A",
         f"SuspendTime=None SecsPreSuspend=0 LastSchedEval={_moment(now, 'Unknown')} Scheduler=Main",
         f"Partition={terms.partition or _NOTHING} AllocNode:Sid={terms.host or 'localhost'}:0",
         "ReqNodeList=(null) ExcNodeList=(null)",

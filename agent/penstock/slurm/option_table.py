@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["AT_WILL", "KINDS", "LETTERS", "NO_VALUE", "VALUE", "head_lines", "meant"]
+__all__ = ["AT_WILL", "KINDS", "LETTERS", "NO_VALUE", "VALUE", "head_lines", "meant", "tables"]
 
 # sbatch's options from 22.05 to 26.05 (slurm_opt.c): name[/short letter]. What a newer release adds is taken for one
 # whose value, if any, comes with "=".
@@ -33,10 +33,12 @@ _WITH_VALUE = (
 NO_VALUE, AT_WILL, VALUE = 0, 1, 2
 
 
-def _tables() -> tuple[dict[str, int], dict[str, str]]:
+def tables(flags: str, at_will: str, with_value: str) -> tuple[dict[str, int], dict[str, str]]:
+    """By the full names of options whether they take a value, and the full names of the short ones, from words such as
+    `hold/H`: options without a value, with one at will, and with one."""
     kinds: dict[str, int] = {}
     letters: dict[str, str] = {}
-    for kind, words in ((NO_VALUE, _FLAGS), (AT_WILL, _WITH_VALUE_AT_WILL), (VALUE, _WITH_VALUE)):
+    for kind, words in ((NO_VALUE, flags), (AT_WILL, at_will), (VALUE, with_value)):
         for word in words.split():
             name, _, letter = word.partition("/")
             kinds[name] = kind
@@ -45,7 +47,7 @@ def _tables() -> tuple[dict[str, int], dict[str, str]]:
     return kinds, letters
 
 
-KINDS, LETTERS = _tables()
+KINDS, LETTERS = tables(_FLAGS, _WITH_VALUE_AT_WILL, _WITH_VALUE)
 """By their full names whether options take a value, and the full names of the short ones."""
 
 

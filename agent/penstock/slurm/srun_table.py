@@ -1,11 +1,10 @@
-"""srun's options: which there are, and which take a value. Pure.
-
-Nothing is imported here: the front programs read it.
-"""
+"""srun's options: which there are, and which take a value. Pure; front programs read it."""
 
 from __future__ import annotations
 
-__all__ = ["KINDS", "LETTERS", "NO_VALUE", "VALUE"]
+from penstock.slurm.option_table import tables
+
+__all__ = ["KINDS", "LETTERS"]
 
 # From 22.05 to 26.05 (slurm_opt.c): name[/short letter].
 _FLAGS = (
@@ -29,20 +28,5 @@ _WITH_VALUE = (
     "tasks-per-node thread-spec threads/T threads-per-core time/t time-min tmp treewidth tres-bind tres-per-task uid "
     "wait/W wckey"
 )
-NO_VALUE, AT_WILL, VALUE = 0, 1, 2
-
-
-def _tables() -> tuple[dict[str, int], dict[str, str]]:
-    kinds: dict[str, int] = {}
-    letters: dict[str, str] = {}
-    for kind, words in ((NO_VALUE, _FLAGS), (AT_WILL, _WITH_VALUE_AT_WILL), (VALUE, _WITH_VALUE)):
-        for word in words.split():
-            name, _, letter = word.partition("/")
-            kinds[name] = kind
-            if letter:
-                letters[letter] = name
-    return kinds, letters
-
-
-KINDS, LETTERS = _tables()
+KINDS, LETTERS = tables(_FLAGS, _WITH_VALUE_AT_WILL, _WITH_VALUE)
 """By their full names whether options take a value, and the full names of the short ones."""
