@@ -28,17 +28,20 @@ __all__ = [
 ASKS, CHANGES, OTHER = "asks", "changes", "other"
 _SAFE = ("hold", "holdu", "uhold", "release", "update")
 _ONLY_ONCE = ("requeue", "requeuehold", "resume", "suspend", "notify", "top")
+# The options that take a value, as getopt has them.
+_SQUEUE = "A:ahi:j::lL:n:M:O:o:p:Pq:R:rs::S:t:u:U:vVw:"
+_SCANCEL = "A:bfHin:p:Qq:R:s:t:u:vVw:M:"
 _DONE = ("already completing or completed", "already finished", "No error")
 
 
 def purpose(program: str, words: Sequence[str]) -> str:
     """What it is for; OTHER is run as it is, once."""
     if program == "squeue":
-        return OTHER if _has(words, "i", "--iterate") else ASKS
+        return OTHER if _has(words, "i", "--iterate", _SQUEUE) else ASKS
     if program == "sacct":
         return ASKS
     if program == "scancel":
-        return OTHER if _has(words, "i", "--interactive") else CHANGES
+        return OTHER if _has(words, "i", "--interactive", _SCANCEL) else CHANGES
     verb = _verb(words)
     if verb == "show":
         return ASKS
@@ -55,7 +58,8 @@ def may_repeat(program: str, words: Sequence[str], text: str, changes: bool) -> 
     if not changes or kind_of(_errors(text)) != LOST_ANSWER:
         return True
     if program == "scancel":
-        return not _has(words, "s", "--signal") and not _has(words, "b", "--batch") and not _has(words, "f", "--full")
+        signals = (("s", "--signal"), ("b", "--batch"), ("f", "--full"))
+        return not any(_has(words, letter, name, _SCANCEL) for letter, name in signals)
     adds = any("=+" in word or "=-" in word or "+=" in word or "-=" in word for word in words)
     return _verb(words) in _SAFE and not adds
 
@@ -98,15 +102,24 @@ def _verb(words: Sequence[str]) -> str:
     return ""
 
 
-def _has(words: Sequence[str], letter: str, name: str) -> bool:
-    """Whether an option may be there. Where a value looks like one, the command is run as it is."""
+def _has(words: Sequence[str], letter: str, name: str, letters: str) -> bool:
+    """Whether an option may be there; `letters` are the command's, as getopt has them. The value of a long option
+    that looks like this one is taken for it."""
+    value = False
     for word in words:
-        if word.startswith("--"):
+        if value:
+            value = False
+        elif word.startswith("--"):
             given = word.partition("=")[0]
             if len(given) > 3 and name.startswith(given):
                 return True
-        elif word.startswith("-") and letter in word[1:].partition("=")[0]:
-            return True
+        elif word.startswith("-"):
+            for at, one in enumerate(word[1:], 2):
+                if one == letter:
+                    return True
+                if f"{one}:" in letters:  # the rest is its value, or the next word
+                    value = at == len(word) and f"{one}::" not in letters
+                    break
     return False
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.fronts.script import PipedScript
     from penstock.fronts.words import SbatchWords
 
-__all__ = ["PoolPart", "beside_slurm", "pool_part", "submit_to_pool"]
+__all__ = ["PoolPart", "beside_slurm", "pool_part", "say_left_out", "submit_to_pool"]
 
 _AGAIN = 2.0  # seconds between looks at a job that is waited for
 _UNANSWERED = "Unable to contact slurm controller (connect failure)"
@@ -149,6 +149,12 @@ def pool_part(program: str, what: str, words: Sequence[str], settings: Mapping[s
         return None
     pools = [pool for pool in pools if not pool.stopped]
     return PoolPart(parts, pools, what) if pools else None
+
+
+def say_left_out(program: str, settings: Mapping[str, str]) -> None:
+    """A list that Slurm's own squeue goes on writing lacks the jobs of pools, and must not look like a whole one."""
+    if program == "squeue" and any(not pool.stopped for pool in pools_of(settings)):
+        say(2, b"penstock: jobs of pools are left out: squeue --iterate is Slurm's own\n")
 
 
 def _shows_jobs(words: Sequence[str]) -> bool:

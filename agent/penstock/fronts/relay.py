@@ -19,7 +19,7 @@ from penstock.fronts.again import (
 from penstock.fronts.agent import NoAnswer, about, ask, tell_touched
 from penstock.fronts.once import delays, patience
 from penstock.fronts.path import guarded
-from penstock.fronts.pooled import beside_slurm, pool_part
+from penstock.fronts.pooled import beside_slurm, pool_part, say_left_out
 from penstock.fronts.process import Child, become, say
 
 TYPE_CHECKING = False
@@ -46,6 +46,7 @@ def front_command(
     part = pool_part(program, what, words, settings)
     if part is None:
         if what not in (ASKS, CHANGES):
+            say_left_out(program, settings)
             become(real, words, guarded(real, environ))
         code, output, errors = _of_slurm(program, what, real, words, environ, settings, folder)
     else:

@@ -10,10 +10,9 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -29,13 +28,12 @@ from penstock.pool.jobqueue import job_number
 from penstock.pool.machine import Kill, Machine, SignalAttempt, TaskEntry
 from penstock.pool.model import PoolTask, TaskPhase, task_from_dict, task_to_dict
 from penstock.pool.terms import JobTerms
-from penstock.pooljobs import order
+from penstock.pooljobs import order, sacct, squeue
 from penstock.pooljobs.conditions import SlurmJobs
 from penstock.pooljobs.control import CancelAsk, ControlAsk, read_cancel, read_control
 from penstock.pooljobs.rows import JobOwner, record, sacct_table, squeue_table, state_of
-from penstock.shim import sacct, squeue
-from penstock.shim.rows import Table
 from penstock.shim.site import Asker, ShimSite
+from penstock.shim.squeue import LONG_STATES
 from penstock.shim.words import CommandAnswer, Through
 
 __all__ = ["JobsDoor", "PoolSide"]
@@ -46,7 +44,6 @@ _KNOWN: Final = 300.0  # seconds for which squeue shows what has ended, as Slurm
 _SLURM: Final = 10.0  # seconds between looks at jobs of Slurm's that are waited for
 _SIGN: Final = 60.0  # seconds between signs of life
 _PAST_IDS: Final = 10**12
-_STEP: Final = re.compile(r"([1-9][0-9]{9,10}(?:_[0-9]+)?)\.[A-Za-z0-9]+", re.ASCII)
 _INVALID: Final = "Invalid job id specified"
 
 Orders = Iterable[Kill | SignalAttempt]
@@ -214,37 +211,24 @@ class JobsDoor:
         return {"out": said.out, "err": said.err, "code": said.code}
 
     def _squeue(self, words: list[str], environ: Mapping[str, str], *, beside: bool) -> CommandAnswer:
-        asked = replace(squeue.read(words, environ, self._site), as_found=True)
+        asked = squeue.read(words, environ, self._site)
         entries = list(self._visible())
         if asked.ids is not None:
             known = [(job, task) for job, task in asked.ids if self._of(job, task)]
             entries = [one for job, task in known for one in self._of(job, task) if self._fresh(one)]
             if not entries:
                 return CommandAnswer("", "" if beside else f"slurm_load_jobs error: {_INVALID}\n", int(not beside))
-            asked = replace(asked, ids=None)
-        if beside:
-            asked = replace(asked, header=False, date=False)
-        return squeue.answer(asked, self._queue_table(_each_once(entries)), self._asker(environ))
+        machine = self._pool.machine
+        seen = iter(_each_once(entries))
+        table = squeue_table(seen, machine.queue, self._owner, self._pool.now(), asked.unit)
+        return squeue.answer(asked, table, self._asker(environ), beside=beside)
 
     def _sacct(self, words: list[str], environ: Mapping[str, str], *, beside: bool) -> CommandAnswer:
-        asker = self._asker(environ)
-        # Of a step, too, the job has to be found first.
-        steps = {match[0] for word in words for match in _STEP.finditer(word)}
-        asked = sacct.read([_STEP.sub(r"\1", word) for word in words], asker, self._site)
-        if asked.ids is not None:
-            names = [(int(job), int(task) if task else None) for job, _, task in (i.partition("_") for i in asked.ids)]
-            entries = [entry for job, task in names for entry in self._of(job, task)]
-            asked = replace(asked, ids=None, start="1970-01-01T00:00:00")
-        else:
-            entries = list(self._jobs())
-        if beside:
-            asked = replace(asked, header=False)
-        machine = self._pool.machine
-        table = sacct_table(iter(_each_once(entries)), machine.queue, self._owner, self._pool.now())
-        if steps:
-            table = replace(table, rows=tuple(row for row in table.rows if row["JobID"] in steps))
-            asked = replace(asked, bare=True)
-        return sacct.answer(asked, table, asker)
+        asker, now, machine = self._asker(environ), self._pool.now(), self._pool.machine
+        asked = sacct.read(words, asker, self._site, now)
+        entries = list(self._jobs()) if asked.ids is None else [e for name in asked.ids for e in self._of(*name)]
+        table = sacct_table(iter(_each_once(entries)), machine.queue, self._owner, now, asked.unit, asked.keeps)
+        return sacct.answer(asked, table, asker, beside=beside)
 
     def _shown(self, asked: ControlAsk, *, beside: bool) -> CommandAnswer:
         if asked.verb != "show":
@@ -297,7 +281,7 @@ class JobsDoor:
         has |= {"u": {self._owner.user, str(self._owner.uid)}, "t": {state_of(entry)}}
         for letter, value in asked.filters.items():
             wanted = {part.upper() if letter == "t" else part for part in value.split(",")}
-            wanted |= {squeue.LONG_STATES.get(part, part) for part in wanted} if letter == "t" else set()
+            wanted |= {LONG_STATES.get(part, part) for part in wanted} if letter == "t" else set()
             if letter != "me" and not wanted & has[letter]:
                 return False
         return True
@@ -346,9 +330,6 @@ class JobsDoor:
 
     def _of(self, job: int, task: int | None) -> list[TaskEntry]:
         return [self._pool.machine.entries[number] for number in self._pool.machine.queue.of_job(job, task)]
-
-    def _queue_table(self, entries: Collection[TaskEntry]) -> Table:
-        return squeue_table(iter(entries), self._pool.machine.queue, self._owner, self._pool.now())
 
     def _asker(self, environ: Mapping[str, str]) -> Asker:
         same = environ.get("TZ") == self._environment.get("TZ")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
@@ -18,6 +17,7 @@ from penstock.pool.model import PoolTask
 from penstock.pool.signals import signal_number
 from penstock.pool.terms import ArrayPlace, JobTerms
 from penstock.pooljobs.after import read_dependency
+from penstock.slurm.moments import parse_moment
 from penstock.slurm.parse import ParseError, array_tasks, parse_limit
 
 __all__ = ["JobRequest", "NotForPools", "SbatchError", "export_of", "read_order", "script_content"]
@@ -65,9 +65,6 @@ _SIGNAL: Final = re.compile(r"(?:([RB]+):)?([A-Za-z0-9+]+)(?:@([0-9]{1,5}))?", r
 _WARNING: Final = 60.0
 _NODES: Final = re.compile(r"1(-[0-9]+)?", re.ASCII)
 _GPUS: Final = re.compile(r"(?:gpu:)?(?:[A-Za-z_][\w.-]*:)?([0-9]{1,4})", re.ASCII)
-_NOW: Final = re.compile(r"now(?:\+([0-9]{1,9})(seconds?|minutes?|hours?|days?|weeks?)?)?", re.ASCII)
-_UNITS: Final = {"": 1, "second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
-_CLOCK: Final = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?", re.ASCII)
 
 
 class SbatchError(Exception):
@@ -304,18 +301,10 @@ def _signal(text: str | None) -> tuple[int, float, bool]:
 def _begin(text: str | None, now: float) -> float:
     if text is None:
         return 0.0
-    if (match := _NOW.fullmatch(text)) is not None:
-        return now + int(match[1] or 0) * _UNITS[(match[2] or "").rstrip("s")]
-    moment = datetime.fromtimestamp(now)
-    if (match := _CLOCK.fullmatch(text)) is not None:
-        try:
-            at = moment.replace(hour=int(match[1]), minute=int(match[2]), second=int(match[3] or 0), microsecond=0)
-        except ValueError:
-            raise SbatchError("Invalid --begin specification") from None
-        return (at if at >= moment else at + timedelta(days=1)).timestamp()
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        raise NotForPools(
-            f"pools know begin times such as now+1hour, 16:00 and 2030-01-31T12:00: --begin={text}"
-        ) from None
+        at = parse_moment(text, now, past=False)
+    except ParseError:
+        at = 0.0
+    if not at:
+        raise SbatchError("Invalid --begin specification")
+    return at

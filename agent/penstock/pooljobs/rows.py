@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -12,11 +12,12 @@ from penstock.pool.jobqueue import JobQueue, job_number
 from penstock.pool.machine import TaskEntry
 from penstock.pool.model import AttemptOutcome, TaskPhase
 from penstock.pool.terms import JobTerms, WaitReason
+from penstock.pooljobs.amounts import amount
 from penstock.shim.rows import Table
 from penstock.shim.squeue import SHORT_STATES
 from penstock.shim.squeue_format import LETTERS
 
-__all__ = ["JobOwner", "record", "sacct_table", "squeue_table", "state_of"]
+__all__ = ["FURTHER", "JobOwner", "JobTimes", "record", "sacct_table", "squeue_table", "state_of"]
 
 _NOTHING: Final = "(null)"
 _HEADINGS: Final = {
@@ -30,6 +31,15 @@ _HEADINGS: Final = {
     "w": "WCKEY", "W": "LICENSES", "x": "EXC_NODES", "X": "CORE_SPEC", "y": "NICE", "Y": "SCHEDNODES", "z": "S:C:T",
     "Z": "WORK_DIR",
 }  # fmt: skip
+FURTHER: Final = {
+    "admin_comment": "ADMIN_COMMENT", "allocnodes": "ALLOC_NODES", "batchflag": "BATCH_FLAG", "cluster": "CLUSTER",
+    "container": "CONTAINER", "cpus-per-task": "CPUS_PER_TASK", "deadline": "DEADLINE",
+    "eligibletime": "ELIGIBLE_TIME", "gres": "TRES_PER_NODE", "network": "NETWORK", "numtasks": "TASKS",
+    "pendingtime": "PENDING_TIME", "preempttime": "PREEMPT_TIME", "reboot": "REBOOT", "requeue": "REQUEUE",
+    "restartcnt": "RESTART_COUNT", "stderr": "STDERR", "stdin": "STDIN", "stdout": "STDOUT",
+    "system_comment": "SYSTEM_COMMENT", "tres-alloc": "TRES_ALLOC", "tres-per-node": "TRES_PER_NODE",
+}  # fmt: skip
+"""Fields of squeue's `-O` that have no letter, with their headings."""
 _SACCT: Final = (
     "Account", "AdminComment", "AllocCPUS", "AllocNodes", "AllocTRES", "AssocID", "AveCPU", "AveCPUFreq",
     "AveDiskRead", "AveDiskWrite", "AvePages", "AveRSS", "AveVMSize", "BlockID", "Cluster", "Comment",
@@ -41,8 +51,11 @@ _SACCT: Final = (
     "NCPUS", "NNodes", "NodeList", "NTasks", "Partition", "Priority", "QOS", "QOSRAW", "Reason", "ReqCPUFreq",
     "ReqCPUFreqGov", "ReqCPUFreqMax", "ReqCPUFreqMin", "ReqCPUS", "ReqMem", "ReqNodes", "ReqTRES", "Reservation",
     "ReservationId", "Reserved", "ResvCPU", "ResvCPURAW", "Start", "State", "Submit", "SubmitLine", "Suspended",
-    "SystemComment", "SystemCPU", "Timelimit", "TimelimitRaw", "TotalCPU", "UID", "User", "UserCPU", "WCKey",
-    "WCKeyID", "WorkDir"
+    "SystemComment", "SystemCPU", "Timelimit", "TimelimitRaw", "TotalCPU", "TRESUsageInAve", "TRESUsageInMax",
+    "TRESUsageInMaxNode", "TRESUsageInMaxTask", "TRESUsageInMin", "TRESUsageInMinNode", "TRESUsageInMinTask",
+    "TRESUsageInTot", "TRESUsageOutAve", "TRESUsageOutMax", "TRESUsageOutMaxNode", "TRESUsageOutMaxTask",
+    "TRESUsageOutMin", "TRESUsageOutMinNode", "TRESUsageOutMinTask", "TRESUsageOutTot", "UID", "User", "UserCPU",
+    "WCKey", "WCKeyID", "WorkDir"
 )  # fmt: skip
 _REASONS: Final = {
     AttemptOutcome.FAILED: "NonZeroExitCode",
@@ -56,6 +69,7 @@ _FAILURES: Final = {
     AttemptOutcome.LOST: "NODE_FAIL",
 }
 _MEMORY_SIGNAL: Final = 125
+_NOT_YET: Final = frozenset([WaitReason.DEPENDENCY, WaitReason.NEVER, WaitReason.HELD, WaitReason.BEGIN])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +81,17 @@ class JobOwner:
     gid: int
     group: str
     cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobTimes:
+    """When things happened to a job, in whole seconds since 1970; None: not yet. `state` is Slurm's long word."""
+
+    state: str
+    submitted: int
+    eligible: int | None
+    began: int | None
+    ended: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +117,29 @@ class _Seen:
         return None if self.entry.phase is TaskPhase.WAITING else self.entry.started
 
     @property
+    def start(self) -> float | None:
+        """When it has begun, or may at the earliest as it was submitted; of what never has, when it was cancelled."""
+        if self.reason == WaitReason.BEGIN:
+            return self.terms.begin
+        return self.ended if self.began is None else self.began
+
+    @property
     def ended(self) -> float | None:
         return self.entry.ended if self.entry.phase.final else None
+
+    @property
+    def eligible(self) -> float | None:
+        """Since when nothing but a place is lacking."""
+        if self.entry.eligible is not None:
+            return self.entry.eligible
+        waits = self.entry.phase is TaskPhase.WAITING
+        return None if waits and self.reason in _NOT_YET else self.entry.submitted
+
+    @property
+    def times(self) -> JobTimes:
+        ran = self.began if self.entry.attempt > 0 else None
+        eligible, began, ended = (None if at is None else int(at) for at in (self.eligible, ran, self.ended))
+        return JobTimes(self.state, int(self.entry.submitted), eligible, began, ended)
 
     @property
     def end(self) -> float | None:
@@ -146,82 +192,128 @@ def _seen(entry: TaskEntry, queue: JobQueue, now: float) -> _Seen:
     return _Seen(entry, terms, job_number(entry.id, terms), base, state_of(entry), reason, now)
 
 
-def squeue_table(entries: Iterator[TaskEntry], queue: JobQueue, owner: JobOwner, now: float) -> Table:
-    """What squeue has of these jobs."""
-    return Table(_HEADINGS, tuple(_squeue_row(_seen(entry, queue, now), queue, owner) for entry in entries))
+def squeue_table(
+    entries: Iterator[TaskEntry], queue: JobQueue, owner: JobOwner, now: float, shown: str | None = None
+) -> Table:
+    """What squeue has of these jobs; memory is `shown` as `amount` says."""
+    seen = (_seen(entry, queue, now) for entry in entries)
+    return Table({**_HEADINGS, **FURTHER}, tuple(_squeue_row(job, queue, owner, shown) for job in seen))
 
 
-def _squeue_row(job: _Seen, queue: JobQueue, owner: JobOwner) -> Mapping[str, str]:
+def _squeue_row(job: _Seen, queue: JobQueue, owner: JobOwner, shown: str | None) -> Mapping[str, str]:
     terms, entry = job.terms, job.entry
     left = "UNLIMITED" if terms.limit is None else _span(max(int(terms.limit) - job.seconds, 0))
     told = job.state in ("PENDING", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
-    row = dict.fromkeys(LETTERS, _NOTHING)
-    return row | {
-        "a": terms.account or _NOTHING,
-        "A": str(job.number),
-        "B": job.node or "n/a",
-        "c": str(job.cpus),
-        "C": str(job.cpus),
-        "d": "0",
-        "D": "1",
-        "e": _moment(job.end, "N/A"),
-        "E": queue.dependency(entry, job.now) if entry.phase is TaskPhase.WAITING else "",
-        "F": str(job.base),
-        "g": owner.group,
-        "G": str(owner.gid),
-        "h": "OK",
-        "H": "*",
-        "i": job.shown,
-        "I": "*",
-        "j": terms.name,
-        "J": "*",
-        "k": terms.comment or _NOTHING,
-        "K": "N/A" if terms.array is None else str(terms.array.index),
-        "l": "UNLIMITED" if terms.limit is None else _span(int(terms.limit)),
-        "L": left,
-        "m": _megabytes(entry.task.memory),
-        "M": _span(job.seconds),
-        "n": "",
-        "N": job.node,
-        "o": terms.command or _NOTHING,
-        "O": "0",
-        "p": "0.00000000023283",
-        "P": terms.partition,
-        "q": terms.qos or _NOTHING,
-        "Q": "1",
-        "r": job.reason,
-        "R": f"({job.reason})" if told else job.node,
-        "S": _moment(job.began, "N/A"),
-        "t": SHORT_STATES[job.state],
-        "T": job.state,
-        "u": owner.user,
-        "U": str(owner.uid),
-        "V": _moment(entry.submitted, "N/A"),
-        "w": terms.wckey or _NOTHING,
-        "x": "",
-        "X": "N/A",
-        "y": "0",
-        "z": "*:*:*",
-        "Z": entry.task.workdir,
+    row = dict.fromkeys((*LETTERS, *FURTHER), _NOTHING)
+    return (
+        row
+        | _further(job, owner)
+        | {
+            "a": terms.account or _NOTHING,
+            "A": str(job.number),
+            "B": job.node or "n/a",
+            "c": str(job.cpus),
+            "C": str(job.cpus),
+            "d": "0",
+            "D": "1",
+            "e": _moment(job.end, "N/A"),
+            "E": queue.dependency(entry, job.now) if entry.phase is TaskPhase.WAITING else "",
+            "F": str(job.base),
+            "g": owner.group,
+            "G": str(owner.gid),
+            "h": "OK",
+            "H": "*",
+            "i": job.shown,
+            "I": "*",
+            "j": terms.name,
+            "J": "*",
+            "k": terms.comment or _NOTHING,
+            "K": "N/A" if terms.array is None else str(terms.array.index),
+            "l": "UNLIMITED" if terms.limit is None else _span(int(terms.limit)),
+            "L": left,
+            "m": _megabytes(entry.task.memory, shown),
+            "M": _span(job.seconds),
+            "n": "",
+            "N": job.node,
+            "o": terms.command or _NOTHING,
+            "O": "0",
+            "p": "0.00000000023283",
+            "P": terms.partition,
+            "q": terms.qos or _NOTHING,
+            "Q": "1",
+            "r": job.reason,
+            "R": f"({job.reason})" if told else job.node,
+            "S": _moment(job.start, "N/A"),
+            "t": SHORT_STATES[job.state],
+            "T": job.state,
+            "u": owner.user,
+            "U": str(owner.uid),
+            "V": _moment(entry.submitted, "N/A"),
+            "w": terms.wckey or _NOTHING,
+            "x": "",
+            "X": "N/A",
+            "y": "0",
+            "z": "*:*:*",
+            "Z": entry.task.workdir,
+        }
+    )
+
+
+def _further(job: _Seen, owner: JobOwner) -> dict[str, str]:
+    terms, entry = job.terms, job.entry
+    names = (terms, entry.id, entry.task.workdir, job.node, owner.user)
+    output = output_name(*names)
+    gpus = f"gres:gpu:{entry.task.gpus}" if entry.task.gpus else "N/A"
+    waited = (job.now if job.began is None else job.began) - entry.submitted
+    return {
+        "allocnodes": terms.host or "localhost",
+        "batchflag": "1",
+        "cluster": owner.cluster,
+        "cpus-per-task": str(terms.cpus),
+        "deadline": "N/A",
+        "eligibletime": _moment(job.eligible, "N/A"),
+        "gres": gpus,
+        "numtasks": str(terms.ntasks),
+        "pendingtime": str(max(int(waited), 0)),
+        "preempttime": "N/A",
+        "reboot": "0",
+        "requeue": str(int(terms.requeue)),
+        "restartcnt": str(entry.lost),
+        "stderr": error_name(*names) or output,
+        "stdin": input_name(*names),
+        "stdout": output,
+        "tres-alloc": f"cpu={job.cpus},node=1,billing={job.cpus}",
+        "tres-per-node": gpus,
     }
 
 
-def sacct_table(entries: Iterator[TaskEntry], queue: JobQueue, owner: JobOwner, now: float) -> Table:
-    """What sacct has of these jobs: each with the step of its script."""
+def sacct_table(
+    entries: Iterator[TaskEntry],
+    queue: JobQueue,
+    owner: JobOwner,
+    now: float,
+    shown: str | None = None,
+    keeps: Callable[[JobTimes, Mapping[str, str]], bool] = lambda _times, _row: True,
+) -> Table:
+    """What sacct has of these jobs, each with the step of its script: of those that `keeps` lets pass by their times
+    and their rows. Memory is `shown` as `amount` says."""
     rows: list[Mapping[str, str]] = []
     for entry in entries:
         job = _seen(entry, queue, now)
-        rows.append(_sacct_row(job, owner))
+        row = _sacct_row(job, owner, shown)
+        if not keeps(job.times, row):
+            continue
+        rows.append(row)
         if entry.attempt and entry.phase is not TaskPhase.WAITING:
-            rows.append(_sacct_step(job, owner))
+            rows.append(_sacct_step(job, owner, shown))
     return Table({name: name for name in _SACCT}, tuple(rows))
 
 
-def _sacct_row(job: _Seen, owner: JobOwner) -> Mapping[str, str]:
+def _sacct_row(job: _Seen, owner: JobOwner, shown: str | None) -> Mapping[str, str]:
     terms, entry = job.terms, job.entry
     began = job.began is not None and entry.attempt > 0
     waits = entry.phase is TaskPhase.WAITING
-    memory = _megabytes(entry.task.memory)
+    memory = _megabytes(entry.task.memory, shown)
     tres = f"billing={job.cpus},cpu={job.cpus},node=1"
     asked = f"billing={job.cpus},cpu={job.cpus}" + (f",mem={memory}" if entry.task.memory else "") + ",node=1"
     limit = terms.limit
@@ -238,7 +330,7 @@ def _sacct_row(job: _Seen, owner: JobOwner) -> Mapping[str, str]:
         "DerivedExitCode": "0:0",
         "Elapsed": _clock(job.seconds),
         "ElapsedRaw": str(job.seconds),
-        "Eligible": _moment(entry.eligible or (None if waits else entry.submitted), "Unknown"),
+        "Eligible": _moment(job.eligible, "Unknown"),
         "End": _moment(job.ended, "Unknown"),
         "ExitCode": _exit(job),
         "GID": str(owner.gid),
@@ -253,6 +345,9 @@ def _sacct_row(job: _Seen, owner: JobOwner) -> Mapping[str, str]:
         "Priority": "1",
         "QOS": terms.qos,
         "Reason": job.reason if waits else "None",
+        "ReqCPUFreqGov": "Unknown",
+        "ReqCPUFreqMax": "Unknown",
+        "ReqCPUFreqMin": "Unknown",
         "ReqCPUS": str(job.cpus),
         "ReqMem": memory if entry.task.memory else "",
         "ReqNodes": "1",
@@ -274,20 +369,22 @@ def _sacct_row(job: _Seen, owner: JobOwner) -> Mapping[str, str]:
     }
 
 
-def _sacct_step(job: _Seen, owner: JobOwner) -> Mapping[str, str]:
+def _sacct_step(job: _Seen, owner: JobOwner, shown: str | None) -> Mapping[str, str]:
     entry = job.entry
     state, code = job.state, _exit(job)
     if state in ("TIMEOUT", "CANCELLED"):
         state, code = "CANCELLED", "0:15"
-    memory = f"{entry.use.memory // 1024}K" if entry.use.memory else ""
+    memory = amount(entry.use.memory, "", shown) if entry.use.memory else ""
     return dict.fromkeys(_SACCT, "") | {
         "Account": job.terms.account,
         "AllocCPUS": str(job.cpus),
         "AllocNodes": "1",
         "AllocTRES": f"cpu={job.cpus},node=1",
+        "AveCPUFreq": "0",
         "AveCPU": _clock(int(entry.use.cpu)),
         "AveRSS": memory,
         "Cluster": owner.cluster,
+        "ConsumedEnergy": "0",
         "CPUTime": _clock(job.seconds * job.cpus),
         "CPUTimeRAW": str(job.seconds * job.cpus),
         "Elapsed": _clock(job.seconds),
@@ -305,6 +402,9 @@ def _sacct_step(job: _Seen, owner: JobOwner) -> Mapping[str, str]:
         "NNodes": "1",
         "NodeList": entry.node,
         "NTasks": "1",
+        "ReqCPUFreqGov": "0",
+        "ReqCPUFreqMax": "0",
+        "ReqCPUFreqMin": "0",
         "ReqCPUS": str(job.cpus),
         "Start": _moment(entry.started, "Unknown"),
         "State": state,
@@ -332,10 +432,9 @@ def record(entry: TaskEntry, queue: JobQueue, owner: JobOwner, now: float, *, li
         f"JobState={job.state} Reason={job.reason} Dependency={dependency or _NOTHING}",
         f"Requeue={int(terms.requeue)} Restarts={entry.lost} BatchFlag=1 Reboot=0 ExitCode={_exit(job)}",
         f"RunTime={_clock(job.seconds)} TimeLimit={limit} TimeMin=N/A",
-        f"SubmitTime={_moment(entry.submitted, 'Unknown')} "
-        f"EligibleTime={_moment(entry.eligible or entry.submitted, 'Unknown')}",
+        f"SubmitTime={_moment(entry.submitted, 'Unknown')} EligibleTime={_moment(job.eligible, 'Unknown')}",
         "AccrueTime=Unknown",
-        f"StartTime={_moment(job.began, 'Unknown')} EndTime={_moment(job.end, 'Unknown')} Deadline=N/A",
+        f"StartTime={_moment(job.start, 'Unknown')} EndTime={_moment(job.end, 'Unknown')} Deadline=N/A",
         f"SuspendTime=None SecsPreSuspend=0 LastSchedEval={_moment(now, 'Unknown')} Scheduler=Main",
         f"Partition={terms.partition or _NOTHING} AllocNode:Sid={terms.host or 'localhost'}:0",
         "ReqNodeList=(null) ExcNodeList=(null)",
@@ -396,9 +495,5 @@ def _processor(seconds: float) -> str:
     return f"{whole // 60:02}:{whole % 60:02}.{int(seconds * 1000) % 1000:03}"
 
 
-def _megabytes(memory: int | None) -> str:
-    """As Slurm writes an amount: 100M, 4G."""
-    megabytes = (memory or 0) // 2**20
-    if not megabytes:
-        return "0"
-    return f"{megabytes // 1024}G" if megabytes % 1024 == 0 else f"{megabytes}M"
+def _megabytes(memory: int | None, shown: str | None = None) -> str:
+    return amount((memory or 0) // 2**20, "M", shown)

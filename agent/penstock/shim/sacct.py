@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.shim.rows import Table
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.words import CommandAnswer, Option, Through, parse_words
 
-__all__ = ["AccountingColumn", "SacctAsk", "answer", "read"]
+__all__ = ["AccountingColumn", "SacctAsk", "answer", "asked", "options_of", "read"]
 
 _LETTERS: Final = "aA:bBcC:DeE:f:F:g:hi:I:j:k:K:lLM:nN:o:pPq:r:R:s:S:Ttu:UvVW:x:X"
 _LONGS: Final = {
@@ -82,7 +82,7 @@ class AccountingColumn:
 class SacctAsk:
     """What a sacct command asks for: jobs `ids`, or (None) what the caller has had since `start`, an ISO date and time
     (None: since midnight), of these `names`. `ending` and `parsable` are `-p` and `-P` or `-p`. `bare`: the look has
-    steps without their jobs."""
+    steps without their jobs. `widths` are those of further fields that are served."""
 
     columns: Sequence[AccountingColumn]
     header: bool = True
@@ -94,24 +94,32 @@ class SacctAsk:
     start: str | None = None
     names: frozenset[str] | None = None
     bare: bool = False
+    widths: Mapping[str, int] = field(default_factory=dict)
 
 
 def read(words: Sequence[str], asker: Asker, site: ShimSite) -> SacctAsk:
     """What the command asks for. Raises `Through`."""
+    options = options_of(words)
+    if asker.uid == 0:
+        raise Through("root is shown the jobs of all")
+    return asked(options, asker, site)
+
+
+def options_of(words: Sequence[str]) -> list[Option]:
+    """The command's options. Raises `Through`."""
     options, others = parse_words(words, _LETTERS, _LONGS)
     if others:
         raise Through("words that are no options")
+    return options
+
+
+def asked(options: Sequence[Option], asker: Asker, site: ShimSite) -> SacctAsk:
+    """What these options ask for, with the asker's variables. Raises `Through`."""
     strange = next((n for n in asker.environ if n.startswith("SACCT_") and n not in _KNOWN), None)
     if strange is not None or not asker.environ.keys().isdisjoint(_STRANGE):
         raise Through("a variable is set that changes what sacct says")
     if site.federated:
         raise Through("sacct may ask other clusters of a federation")
-    if asker.uid == 0:
-        raise Through("root is shown the jobs of all")
-    return _asked(options, asker, site)
-
-
-def _asked(options: Sequence[Option], asker: Asker, site: ShimSite) -> SacctAsk:
     shown: list[str] = []
     ids: list[str] = []
     names: set[str] = set()
@@ -233,7 +241,7 @@ def _resolved(ask: SacctAsk, known: Sequence[str]) -> list[tuple[str, int]]:
         if "all".startswith(start):
             raise Through("all fields, which differ by release")
         name = next((name for name in known if name.lower().startswith(start)), None)
-        usual = {**_WIDTHS, **(_STEP_WIDTHS if ask.steps else {})}
+        usual = {**_WIDTHS, **(_STEP_WIDTHS if ask.steps else {}), **ask.widths}
         if name is None or name not in usual:
             raise Through(f"a field that is not served: {column.name[:40]}")
         widths[name] = column.width if column.width is not None else widths.get(name, usual[name])

@@ -14,9 +14,9 @@ from typing import Final
 from penstock.shim.rows import Table
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.squeue_format import DEFAULT, LETTERS, LONG, TIMES, Field, parse_format, parse_long_format, write_row
-from penstock.shim.words import CommandAnswer, Through, parse_words
+from penstock.shim.words import CommandAnswer, Option, Through, parse_words
 
-__all__ = ["LONG_STATES", "SHORT_STATES", "SqueueAsk", "answer", "read"]
+__all__ = ["LONG_STATES", "SHORT_STATES", "SqueueAsk", "answer", "asked", "options_of", "read"]
 
 _LETTERS: Final = "A:ahi:j::lL:n:M:O:o:p:Pq:R:rs::S:t:u:U:vVw:"
 _LONGS: Final = {
@@ -98,7 +98,22 @@ class _Words:
 
 def read(words: Sequence[str], environ: Mapping[str, str], site: ShimSite) -> SqueueAsk:
     """What the command asks for. Raises `Through`."""
-    options, others = parse_words(words, _LETTERS, _LONGS)
+    return asked(*options_of(words), environ, site)
+
+
+def options_of(words: Sequence[str]) -> tuple[list[Option], list[str]]:
+    """The command's options, and the other words. Raises `Through`."""
+    return parse_words(words, _LETTERS, _LONGS)
+
+
+def asked(
+    options: Sequence[Option],
+    others: Sequence[str],
+    environ: Mapping[str, str],
+    site: ShimSite,
+    more: Mapping[str, str] | None = None,
+) -> SqueueAsk:
+    """What these ask for; `more`: further names of `-O` with the field that each is. Raises `Through`."""
     strange = next((name for name in environ if _unknown(name)), None)
     if strange is not None:
         raise Through(f"{strange} is set")
@@ -111,7 +126,7 @@ def read(words: Sequence[str], environ: Mapping[str, str], site: ShimSite) -> Sq
         if "j" not in said.flags or len(others) > 1:
             raise Through(f"a word that is no option: {others[-1]}")
         said.values["j"] = others[0]
-    return _asked(said, environ, site)
+    return _asked(said, environ, site, more or {})
 
 
 def _unknown(name: str) -> bool:
@@ -148,7 +163,7 @@ def _take(said: _Words, name: str, value: str | None) -> None:
 _NEWER: Final = {"notme": (23, 2), "only-job-state": (24, 5)}
 
 
-def _asked(said: _Words, environ: Mapping[str, str], site: ShimSite) -> SqueueAsk:
+def _asked(said: _Words, environ: Mapping[str, str], site: ShimSite, more: Mapping[str, str]) -> SqueueAsk:
     flags, values = said.flags, said.values
     for flag, since in _NEWER.items():
         if flag in flags and site.release < since:
@@ -167,7 +182,7 @@ def _asked(said: _Words, environ: Mapping[str, str], site: ShimSite) -> SqueueAs
     if "SQUEUE_ALL" in environ:
         flags.add("a")
     ask = SqueueAsk(
-        _fields(flags, values, environ),
+        _fields(flags, values, environ, more),
         header="h" not in flags,
         date="l" in flags and "h" not in flags,
         everything="a" in flags or "j" in values,
@@ -196,15 +211,17 @@ def _alone(ask: SqueueAsk, flags: set[str], values: Mapping[str, str]) -> Squeue
     return replace(ask, fields=fields)
 
 
-def _fields(flags: set[str], values: Mapping[str, str], environ: Mapping[str, str]) -> list[Field]:
+def _fields(
+    flags: set[str], values: Mapping[str, str], environ: Mapping[str, str], more: Mapping[str, str]
+) -> list[Field]:
     if "o" in values:
         return parse_format(values["o"])
     if "O" in values:
-        return parse_long_format(values["O"])
+        return parse_long_format(values["O"], more)
     if "l" not in flags and "SQUEUE_FORMAT" in environ:
         return parse_format(environ["SQUEUE_FORMAT"])
     if "l" not in flags and "SQUEUE_FORMAT2" in environ:
-        return parse_long_format(environ["SQUEUE_FORMAT2"])
+        return parse_long_format(environ["SQUEUE_FORMAT2"], more)
     return parse_format(LONG if "l" in flags else DEFAULT)
 
 

@@ -68,14 +68,14 @@ def _width(digits: str) -> int:
     return width
 
 
-def parse_long_format(text: str) -> list[Field]:
-    """The columns of `-O`. Raises `Through`."""
-    return [_named(token) for token in text.split(",") if token]
+def parse_long_format(text: str, more: Mapping[str, str] | None = None) -> list[Field]:
+    """The columns of `-O`; `more`: names besides those of fields with a letter. Raises `Through`."""
+    return [_named(token, more or {}) for token in text.split(",") if token]
 
 
-def _named(token: str) -> Field:
+def _named(token: str, more: Mapping[str, str]) -> Field:
     name, colon, size = token.partition(":")
-    letter = _NAMES.get(name.lower())
+    letter = _NAMES.get(name.lower()) or more.get(name.lower())
     if letter is None or not name.isascii():
         raise Through(f"a field that is not served: {name}")
     if not colon:

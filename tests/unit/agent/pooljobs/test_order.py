@@ -83,6 +83,10 @@ class TestOptions:
         assert one("--begin=now+2hours", "run.sh")[1].begin == 1000.0 + 7200
         assert one("-b", "2031-02-03T04:05", "run.sh")[1].begin == datetime(2031, 2, 3, 4, 5).timestamp()
         assert one("--begin=now", "run.sh")[1].begin == 1000.0
+        assert one("--begin=teatime", "run.sh")[1].begin % 3600 == 0
+        for text in ("tomorow", ""):
+            with pytest.raises(SbatchError, match="Invalid --begin specification"):
+                one(f"--begin={text}", "run.sh")
 
     def test_what_slurm_does_besides_is_said_or_has_no_meaning(self):
         words = [
@@ -127,7 +131,6 @@ class TestRefusals:
             (["--gres=license:1"], "--gres=license:1"),
             (["--mail-type=END"], "mail"),
             (["-J", "a", ":", "-J", "b"], "components"),
-            (["--begin=teatime"], "--begin=teatime"),
             (["--exclusive"], "--exclusive"),
         ],
     )

@@ -12,7 +12,7 @@ from pooled_jobs import array, job
 from penstock.pool.machine import Machine, TaskEntry
 from penstock.pool.model import AttemptOutcome, Capacity, PoolMember, Use
 from penstock.pool.placement import Pack
-from penstock.pooljobs.rows import JobOwner, record, sacct_table, squeue_table
+from penstock.pooljobs.rows import FURTHER, JobOwner, record, sacct_table, squeue_table
 from penstock.shim.rows import parse_table
 from penstock.shim.squeue_format import LETTERS
 from places import FIXTURES
@@ -68,7 +68,7 @@ def test_a_job_as_it_goes_on(machine: Machine):
     assert told(machine, "JobID", "State", "MaxRSS", "TotalCPU")[1] == (
         "5000000001.batch",
         "COMPLETED",
-        "3072K",
+        "3M",
         "00:01.500",
     )
 
@@ -114,7 +114,7 @@ def test_tasks_of_an_array(machine: Machine):
 def test_each_field_that_squeue_may_be_asked_for_has_a_text(machine: Machine):
     machine.submit([job()], 0.0)
     table = squeue_table(entries(machine), machine.queue, OWNER, 1.0)
-    assert set(table.header) == set(LETTERS) == set(table.rows[0])
+    assert set(table.header) == {*LETTERS, *FURTHER} == set(table.rows[0])
 
 
 def test_a_record_names_its_files(machine: Machine):
@@ -130,4 +130,4 @@ def test_a_record_names_its_files(machine: Machine):
 def test_the_headings_are_those_of_a_recorded_squeue(machine: Machine):
     recorded = json.loads(gzip.decompress((FIXTURES / "shim" / "22.05.json.gz").read_bytes()))["looks"]["queue"]
     header = parse_table(recorded["text"], recorded["separator"], LETTERS).header
-    assert squeue_table(entries(machine), machine.queue, OWNER, 1.0).header == header
+    assert squeue_table(entries(machine), machine.queue, OWNER, 1.0).header == {**header, **FURTHER}
