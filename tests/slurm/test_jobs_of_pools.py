@@ -269,6 +269,89 @@ def test_what_waits_is_told_and_what_is_cancelled_ends(site: PoolSite):
     assert site.say("squeue", "-h", "--me", "-t", "PD", "-o", "%i").strip() == ""
 
 
+SACCT = "sacct -X -P -n -o jobname,state,exitcode,alloccpus,reqcpus,reqmem,eligible,start,end,nnodes,timelimit"
+SQUEUE = "squeue -h -o %j|%t|%T|%C|%m|%l|%D|%S|%V"
+# Lines that have both Slurm's jobs and those of the pool.
+LISTS = [
+    *(
+        f"{SACCT} {more}"
+        for more in (
+            "", "-a", "-D", "-L", "-M all", "-S today", "-S midnight -E now", "-S now-1hour",
+            "-S now-2days -E tomorrow",
+            "-S {today} -E {today}-23:59:59", "-S 010120 -E now-1hour", "-S noon -E noon", "-s R", "-s running,PD",
+            "-s CD", "-s CD -S now-1hour", "-s cd,F,CA,TO -S now-1hour -E now", "-s PD -S now-1hour -E now",
+            "-s R -S now-1hour -E now", "-s PD", "-r batch,penstock", "-A PENSTOCK", "-A x", "-q normal", "-N n[1-8]",
+            "-N n9", "-u pst-bob", "-u pst-bob,pst-alice", "-u pst-bob -a", "-a -u pst-bob", "--units=K", "--units=G",
+            "--noconvert", "-g pst-alice", "-j {all}", "-j {all} -s CD", "-j {all} -S now-1hour", "-j {all} -u pst-bob",
+        )
+    ),
+    "sacct -P -n -o jobname,state,exitcode,ncpus,ntasks,reqcpufreqmin,consumedenergy -j {all}",
+    *(
+        f"{SQUEUE} {more}"
+        for more in (
+            "", "-t all", "-P", "-M penstock", "-w n[1-8]", "-w n1,n2,n3,n4,n5,n6,n7,n8 -t all", "-u pst-bob", "-R x",
+            "-S i", "-S -i", "-S -t,j -t all", "-S m,-j", "--sort=-S -n forms-runs,forms-later", "--noconvert", "-L x",
+            "-S V,i -t PD", "-j {all} -S -i", "--start -S j", "--start -t R",
+        )
+    ),
+    "squeue -h --start -o %j|%t|%S|%Y|%R -S j",
+    "squeue -h -t all -S i -O name:.12,statecompact:5,cpus-per-task:5,numtasks:5,requeue:3,restartcnt:3,batchflag:3,"
+    "deadline:5,cluster:10,tres-per-node:5,eligibletime:22",
+]  # fmt: skip
+NAMED = re.compile(r"forms-\w+|batch(?=\|)")
+
+
+def alike(site: PoolSite, partition: str) -> dict[str, int]:
+    """Jobs in each state by name."""
+    words = ["-n2", "-t5", "-A", "penstock", "--qos=normal", "--mem=64", "--comment=c"]
+
+    def submit(name: str, wrap: str, *more: str) -> int:
+        return site.submit(*words, "-J", f"forms-{name}", *more, partition=partition, wrap=wrap)
+
+    made = {"done": submit("done", "true"), "failed": submit("failed", "exit 3")}
+    site.ended(*made.values())
+    made["runs"] = submit("runs", "sleep 500")
+    site.until(lambda: site.state(made["runs"]) == "RUNNING", "the one that goes on")
+    made["held"] = submit("held", "true", "-H", "--mem=1536")
+    made["after"] = submit("after", "true", "-d", f"afterok:{made['held']}")
+    made["later"] = submit("later", "true", "-b", "now+1hour")
+    made["gone"] = submit("gone", "true", "-b", "now+2hours")
+    made["dropped"] = submit("dropped", "true", "-H")
+    site.say("scancel", f"{made['gone']},{made['dropped']}")
+    return made
+
+
+def test_lists_tell_of_a_job_of_a_pool_what_they_tell_of_slurms(site: PoolSite):
+    site.join(1)
+    made = [alike(site, partition) for partition in ("batch", "penstock")]
+    numbers = ",".join(str(job) for jobs in made for job in jobs.values())
+    for job in made[0].values():  # accounting hears of jobs in portions
+        site.until(lambda job=job: site.state(job) != "", "accounting")
+    differ = {}
+    for line in LISTS:
+        words = line.format(all=numbers, today=time.strftime("%Y-%m-%d")).split()
+        done = site.call(*words)
+        text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "TIME", done.stdout)
+        rows = [re.sub(r"\bn\d+", "NODE", row).strip() for row in text.splitlines() if NAMED.search(row)]
+        found = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
+        if words[0] == "sacct" or not re.search("-S|--sort", line):  # in no order that is known
+            found = [sorted(part) for part in found]
+        found[0] += [done.stderr] if done.stderr or done.returncode else []
+        if found[0] != found[1]:
+            differ[line] = found
+    assert not differ, "\n".join(f"{line}\n  {real}\n  {ours}" for line, (real, ours) in differ.items())
+    long = site.say("sacct", "-l", "-n", "-j", f"{made[0]['done']},{made[1]['done']}").splitlines()
+    assert (len(long), len({len(row) for row in long})) == (4, 1)
+    headed = site.say("squeue", "--start", "-M", "penstock", "-j", str(made[1]["held"]))
+    assert headed.splitlines()[0] == "CLUSTER: penstock"
+    for words in (["squeue", "--json"], ["sacct", "--json"], ["squeue", "-s"]):
+        done = site.call(*words)
+        assert (done.returncode, "jobs of pool 'main' are left out" in done.stderr) == (0, True), words
+    done = site.call("timeout", "5", "squeue", "-i", "1", "-h")
+    assert "jobs of pools are left out: squeue --iterate" in done.stderr
+    assert site.say("squeue", "--version").startswith("slurm")
+
+
 def test_a_submission_is_made_once_while_the_scheduler_is_killed_and_its_job_runs_once(site: PoolSite):
     site.join(2)
     count, told, over = 60, [], threading.Event()

@@ -69,7 +69,7 @@ _FAILURES: Final = {
     AttemptOutcome.LOST: "NODE_FAIL",
 }
 _MEMORY_SIGNAL: Final = 125
-_NOT_YET: Final = frozenset([WaitReason.DEPENDENCY, WaitReason.NEVER, WaitReason.HELD, WaitReason.BEGIN])
+_NOT_YET: Final = frozenset([WaitReason.DEPENDENCY, WaitReason.NEVER, WaitReason.HELD])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,8 @@ class JobOwner:
 
 @dataclass(frozen=True, slots=True)
 class JobTimes:
-    """When things happened to a job, in whole seconds since 1970; None: not yet. `state` is Slurm's long word."""
+    """When things happened to a job, in whole seconds since 1970; None: not yet. What is cancelled before it begins
+    begins then, as in Slurm's accounting. `state` is Slurm's long word."""
 
     state: str
     submitted: int
@@ -129,15 +130,18 @@ class _Seen:
 
     @property
     def eligible(self) -> float | None:
-        """Since when nothing but a place is lacking."""
+        """Since when, or from when on, nothing but a place is lacking."""
         if self.entry.eligible is not None:
             return self.entry.eligible
-        waits = self.entry.phase is TaskPhase.WAITING
-        return None if waits and self.reason in _NOT_YET else self.entry.submitted
+        if self.entry.phase is TaskPhase.WAITING:
+            never = self.reason in _NOT_YET
+        else:
+            never = self.entry.attempt == 0 and (self.entry.held or bool(self.terms.after))
+        return None if never else max(self.terms.begin, self.entry.submitted)
 
     @property
     def times(self) -> JobTimes:
-        ran = self.began if self.entry.attempt > 0 else None
+        ran = self.began if self.entry.attempt > 0 else self.ended
         eligible, began, ended = (None if at is None else int(at) for at in (self.eligible, ran, self.ended))
         return JobTimes(self.state, int(self.entry.submitted), eligible, began, ended)
 
@@ -320,11 +324,12 @@ def _sacct_row(job: _Seen, owner: JobOwner, shown: str | None) -> Mapping[str, s
     state = f"CANCELLED by {owner.uid}" if job.state == "CANCELLED" else job.state
     return dict.fromkeys(_SACCT, "") | {
         "Account": terms.account,
-        "AllocCPUS": str(job.cpus) if began else "0",
+        "AllocCPUS": str(job.cpus),
         "AllocNodes": "1" if began else "0",
         "AllocTRES": tres if began else "",
         "Cluster": owner.cluster,
         "Comment": terms.comment,
+        "ConsumedEnergy": "" if began else "0",
         "CPUTime": _clock(job.seconds * job.cpus),
         "CPUTimeRAW": str(job.seconds * job.cpus),
         "DerivedExitCode": "0:0",
@@ -338,7 +343,7 @@ def _sacct_row(job: _Seen, owner: JobOwner, shown: str | None) -> Mapping[str, s
         "JobID": job.shown,
         "JobIDRaw": str(job.number),
         "JobName": terms.name,
-        "NCPUS": str(job.cpus) if began else "0",
+        "NCPUS": str(job.cpus),
         "NNodes": "1",
         "NodeList": entry.node if began else "None assigned",
         "Partition": terms.partition,

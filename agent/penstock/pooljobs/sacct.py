@@ -83,8 +83,7 @@ class PoolSacct:
         """Whether accounting says that it was in this state in the span."""
         eligible, began, ended = times.eligible, times.began, times.ended
         if state == "PENDING":
-            over = began if began is not None else ended
-            waited = times.state == "PENDING" if over is None else self.start < over
+            waited = times.state == "PENDING" if began is None else self.start < began
             return eligible is not None and waited and eligible < self.end
         if state == "RUNNING":
             runs = times.state in ("RUNNING", "COMPLETING") if ended is None else self.start < ended

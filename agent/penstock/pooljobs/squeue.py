@@ -107,7 +107,9 @@ def _sort(text: str) -> list[tuple[Key, bool]]:
     for sign, name in reversed(re.findall(r"([-+,]*)(cluster|[^-+,])", text, re.IGNORECASE)):
         if name.lower() != "cluster" and name not in _ALIKE + "".join(_KEYS):
             raise Through(f"Invalid sort specification: {name}")
-        if name in _KEYS:
+        if name == "S":  # what has no start is last in either order
+            found += [(_KEYS["S"], sign.endswith("-")), (lambda row: row["S"] == "N/A", False)]
+        elif name in _KEYS:
             found.append((_KEYS[name], sign.endswith("-")))
     return found
 
@@ -128,8 +130,8 @@ def _span(name: str) -> Key:
     return seconds
 
 
-def _moment(name: str, unknown: str) -> Key:
-    return lambda row: unknown if row[name] == "N/A" else row[name]
+def _moment(name: str) -> Key:
+    return lambda row: "" if row[name] == "N/A" else row[name]
 
 
 def _memory(row: Row) -> float:
@@ -148,7 +150,7 @@ def _id(row: Row) -> tuple[int, int]:
 _ALIKE: Final = "bcdDfgGhHIJnOpQuUvz"
 """What all jobs of a pool have alike, or squeue does not sort by."""
 _KEYS: Final[Mapping[str, Key]] = {
-    "B": _natural("N"), "C": _number("C"), "e": _moment("e", ""), "i": _id, "j": _text("j"), "l": _span("l"),
-    "L": _span("L"), "m": _memory, "M": _span("M"), "N": _natural("N"), "P": _text("P"), "S": _moment("S", "~"),
-    "t": _text("t"), "T": _text("T"), "V": _moment("V", ""),
+    "B": _natural("N"), "C": _number("C"), "e": _moment("e"), "i": _id, "j": _text("j"), "l": _span("l"),
+    "L": _span("L"), "m": _memory, "M": _span("M"), "N": _natural("N"), "P": _text("P"), "S": lambda row: row["S"],
+    "t": _text("t"), "T": _text("T"), "V": _moment("V"),
 }  # fmt: skip

@@ -75,7 +75,7 @@ def jobs(it: Machine, words: str, now: float = NOON) -> str:
         ("-S today -E 10:40", "1"),
         ("-S 2026-11-25 -E 2026-11-25T10:55", "1234"),
         ("-E now-2hours", ""),
-        ("-E tomorrow", "1234"),
+        ("-E tomorrow", "12346"),
         # With one: at this moment, from -S on for a moment, or in a span.
         ("-s R", "2"),
         ("-s running,PD", "24"),
@@ -175,6 +175,7 @@ def listed(it: Machine, words: str, *, beside: bool = True, **environ: str) -> s
         ("-S -j", "2645"),
         ("-S +l,-i", "2654"),
         ("-t all -S S,i", "123645"),
+        ("-t all -S -S,i", "632145"),
         ("-t all -S -M,i", "213456"),
         ("-S N,-i", "6542"),
         ("-t all -S -N,i", "213456"),
