@@ -46,7 +46,7 @@ class Ended:
     outcome: AttemptOutcome
     code: int | None
     why: str
-    use: Use
+    use: Use = field(default_factory=Use)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ __all__ = [
     "ENDED",
     "JOIN",
     "KILL",
+    "KNOWN",
     "LEAVE",
     "MEASURED",
     "NO_DOOR",
@@ -34,6 +35,7 @@ RUN: Final = "penstock-run"
 KILL: Final = "penstock-kill"
 SIGNAL: Final = "penstock-signal"
 LEAVE: Final = "penstock-leave"
+KNOWN: Final = "penstock-known"  # these ends are in the task log
 # From a worker.
 ENDED: Final = "penstock-ended"
 MEASURED: Final = "penstock-measured"

@@ -2,7 +2,8 @@
 
 The states of the ASA paper, section 3.1: an attempt runs, is complete, failed or lost. A failed task is tried again on
 another member, as often as it says; a lost one always. Every change that must outlive the scheduler is a line of the
-task log (`journal`); `recall` makes the state from such lines again, where attempts without an end count as lost.
+task log (`journal`); `recall` makes the state from such lines again. Attempts without an end go on where a member says
+that it has them (`join`); those that none claims in time are lost.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from penstock.pool.placement import Load, MemberRoom, PoolPlacement, TaskGroup, 
 __all__ = ["Kill", "Machine", "SignalAttempt", "StartAttempt", "Station", "TaskEntry"]
 
 _SMALLEST_LOST_TIME: Final = 1.0
+_CLAIM: Final = 30.0  # seconds that members have to come back to a new scheduler with what they run
 _OTHERS: Final = "\n"
 """What tasks of Dask's own clients count as: no workflow can be called that."""
 
@@ -109,6 +111,8 @@ class Machine:
         self.queue = JobQueue(self.entries)
         self._names: dict[str, int] = {}
         self._waiting: dict[TaskShape, dict[int, None]] = {}
+        self._unclaimed: set[int] = set()  # running, says the log, and no member has said yet that it has them
+        self._claim_until = 0.0
         self._count: Counter[TaskPhase] = Counter()
 
     # What happened.
@@ -155,9 +159,24 @@ class Machine:
                 self._add(known + place, task, now)
         return list(range(known, known + len(tasks)))
 
-    def join(self, member: PoolMember, now: float) -> None:
-        """A member is there."""
-        self.stations[member.address] = Station(member, now)
+    def join(self, member: PoolMember, now: float, has: Iterable[tuple[int, int]] = ()) -> list[Kill]:
+        """A member is there. `has`: attempts (task, attempt) of an earlier scheduler of this pool whose ends may not be
+        in the log. Those that still count go on; which of them are to be ended."""
+        station = self.stations[member.address] = Station(member, now)
+        kills = []
+        for number, attempt in has:
+            entry = self.entries.get(number)
+            if entry is not None and number in self._unclaimed and entry.attempt == attempt:
+                self._unclaimed.discard(number)
+                entry.address = member.address
+                station.running[number] = None
+                if not entry.cancelled and not entry.again:
+                    continue
+            kills.append(Kill(member.address, number, attempt))
+        if member.job:  # where it is known which member it is, what it does not have is nowhere
+            at = (member.node, member.job)
+            self._lose([n for n in self._unclaimed if (self.entries[n].node, self.entries[n].job) == at], now)
+        return kills
 
     def drain(self, address: str) -> None:
         """It takes no more tasks. Unknown members are none of our business."""
@@ -214,7 +233,7 @@ class Machine:
                 if not entry.cancelled:
                     entry.cancelled = True
                     self.journal.append({"op": "cancel", "id": number, "at": now})
-                kills.append(Kill(entry.address, number, entry.attempt))
+                kills += self._kills(entry)
             else:
                 self._forget_waiting(entry)
                 self._end(entry, AttemptOutcome.CANCELLED, None, "", Use(), now)
@@ -243,20 +262,24 @@ class Machine:
             self.journal.append({"op": "again", "id": number, "at": now})
             if entry.phase is TaskPhase.RUNNING:
                 entry.again = True
-                kills.append(Kill(entry.address, number, entry.attempt))
+                kills += self._kills(entry)
             else:
                 self._again(entry)
         return kills
 
     def signals(self, numbers: Iterable[int], signal: int, whom: str) -> list[SignalAttempt]:
         """What is to be sent for a signal to those of these tasks that run."""
-        running = [entry for n in numbers if (entry := self.entries[n]).phase is TaskPhase.RUNNING]
+        running = [
+            entry for n in numbers if (entry := self.entries[n]).phase is TaskPhase.RUNNING and n not in self._unclaimed
+        ]
         return [SignalAttempt(entry.address, entry.id, entry.attempt, signal, whom) for entry in running]
 
     # What is to be done.
 
     def place(self, now: float) -> list[StartAttempt]:
         """Start what fits. A pair that breaks the rules is not obeyed, and counted in `faults`."""
+        if self._unclaimed and now >= self._claim_until:
+            self._lose(list(self._unclaimed), now)
         for number in self.queue.freed(now):
             waiting = self.entries[number]
             self._waiting.setdefault(waiting.shape, {})[waiting.id] = None
@@ -318,7 +341,7 @@ class Machine:
     # From the log.
 
     def recall(self, lines: Iterable[Mapping[str, Any]], now: float) -> int:
-        """Take in what a log says, in an empty machine; how many tasks had no end, count as lost and run again.
+        """Take in what a log says, in an empty machine; how many tasks ran at its end, and wait for their members.
 
         Raises KeyError, ValueError, TypeError or UserError for a line that no log of ours holds.
         """
@@ -353,10 +376,9 @@ class Machine:
                 use = Use(*line["use"])
                 self._end(entry, AttemptOutcome(line["outcome"]), line["code"], line["why"], use, float(line["at"]))
         self.journal.clear()
-        torn = [e for e in self.entries.values() if e.phase is TaskPhase.RUNNING]
-        for entry in torn:
-            self._end(entry, AttemptOutcome.LOST, None, "the scheduler has ended", Use(), now)
-        return sum(entry.phase is TaskPhase.WAITING for entry in torn)
+        self._unclaimed = {number for number, entry in self.entries.items() if entry.phase is TaskPhase.RUNNING}
+        self._claim_until = now + _CLAIM
+        return len(self._unclaimed)
 
     def _add(self, number: int, task: PoolTask, now: float) -> None:
         entry = TaskEntry(number, task, shape_of(task), submitted=now)
@@ -383,6 +405,16 @@ class Machine:
         if entry.phase is TaskPhase.WAITING:
             self._forget_waiting(entry)
             self.queue.take(entry)
+
+    def _lose(self, numbers: Iterable[int], now: float) -> None:
+        for number in numbers:
+            self._unclaimed.discard(number)
+            why = "its member has not come back to a new scheduler"
+            self._end(self.entries[number], AttemptOutcome.LOST, None, why, Use(), now)
+
+    def _kills(self, entry: TaskEntry) -> list[Kill]:
+        """What is to be sent to end it now; of one that no member has claimed yet, nothing."""
+        return [] if entry.id in self._unclaimed else [Kill(entry.address, entry.id, entry.attempt)]
 
     def _start(self, entry: TaskEntry, station: Station, now: float) -> StartAttempt:
         self._forget_waiting(entry)

@@ -1,8 +1,9 @@
 """The scheduler process of a pool: Dask's Scheduler carries the members, `Machine` decides, the task log remembers.
 
 Tasks are not Dask tasks. They go to the worker that was chosen for them as messages on Dask's own stream to it, which
-breaks when either side dies, and then Dask removes the worker. So a message is lost only with its member, and then the
-member's tasks are lost as well and run again.
+breaks when either side dies, and then Dask removes the worker. So a message to a member is lost only with that member,
+and then its tasks are lost as well and run again. One from a member is lost only with this process: so members keep
+what has ended until they hear that the log has it, and tell the next scheduler.
 """
 
 from __future__ import annotations
@@ -81,10 +82,11 @@ class PoolScheduler(SchedulerPlugin):
         self._unsent: list[StartAttempt] = []
         self.problem = ""
         self._changed = False
+        self._heard: dict[str, list[tuple[int, int]]] = {}  # by member: what has ended, to be logged
         self._others = {"running": 0, "waiting": 0}
-        lost = self._recall()
+        running = self._recall()
         if self.machine.entries:
-            _log.info("tasks from the log", tasks=len(self.machine.entries), run_again=lost)
+            _log.info("tasks from the log", tasks=len(self.machine.entries), running=running)
 
     def now(self) -> float:
         """Seconds of the clock as it was at the start, and steady since."""
@@ -143,15 +145,17 @@ class PoolScheduler(SchedulerPlugin):
         left = told["left"]
         capacity = Capacity(told["cores"], told["memory"], told["gpus"])
         ends = None if left is None else self.now() + left
-        self.machine.join(PoolMember(worker, told["node"], told["job"], capacity, ends), self.now())
-        _log.info("joined", node=told["node"], job=told["job"], has=str(capacity), left=left)
-        self._soon()
+        has = [(int(task), int(attempt)) for task, attempt in told["has"]]
+        _log.info("joined", node=told["node"], job=told["job"], has=str(capacity), left=left, tasks=len(has))
+        member = PoolMember(worker, told["node"], told["job"], capacity, ends)
+        self.carry_out(self.machine.join(member, self.now(), has))
 
     def remove_worker(self, scheduler: Any, worker: str, **_more: Any) -> None:  # noqa: ANN401
         """A member is gone, however."""
         station = self.machine.stations.get(worker)
         if station is not None:
             _log.info("left", node=station.member.node, job=station.member.job, lost=len(station.running))
+        self._heard.pop(worker, None)
         self.machine.leave(worker, self.now())
         self._soon()
 
@@ -164,6 +168,7 @@ class PoolScheduler(SchedulerPlugin):
         self, *, worker: str, task: int, attempt: int, outcome: str, code: int | None, why: str, use: list[float]
     ) -> None:
         self.machine.ended(worker, task, attempt, AttemptOutcome(outcome), code, why, link.use_of(use), self.now())
+        self._heard.setdefault(worker, []).append((task, attempt))
         self._soon()
 
     def _on_measured(self, *, worker: str, cores: list[tuple[int, float]]) -> None:
@@ -237,6 +242,9 @@ class PoolScheduler(SchedulerPlugin):
             return False
         self.machine.journal.clear()
         self.problem = ""
+        heard, self._heard = self._heard, {}
+        for worker, attempts in heard.items():
+            self._scheduler.worker_send(worker, {"op": link.KNOWN, "attempts": attempts})
         return True
 
     async def _regularly(self) -> None:

@@ -199,7 +199,7 @@ class TestArrays:
         end(it, first)
         assert started(it, 1.0) == [3]
         anew = again(it)  # its attempts are lost and run again, two at a time
-        assert len(started(anew, 60.0)) == 2
+        assert len(started(anew, 90.0)) == 2
 
 
 class TestEnds:
@@ -235,7 +235,7 @@ class TestEnds:
         assert started(it, 3.0) == [1]
         anew = again(it)
         assert anew.entries[1].attempt == 3
-        assert started(anew, 60.0) == [1]
+        assert started(anew, 90.0) == [1]
 
     def test_a_cancelled_one_is_not_requeued(self):
         it = machine_of()

@@ -155,22 +155,56 @@ def test_members_and_scheduler_are_killed_and_no_task_is_lost(live: Live):
     (live.work / "early").touch()
     live.until(lambda: live.status()["tasks"]["complete"] == 4 and live.status()["tasks"]["running"] == 4)
     first.kill()  # one member, while it runs tasks ...
-    live.until(lambda: len(live.status()["members"]) == 1)
+    live.until(lambda: len(ends(live, "lost")) == 2)
     scheduler.kill()  # ... then the scheduler
     scheduler.wait()
     with pytest.raises(AgentUnavailable, match=r"does not answer.*penstock pool start --pool main"):
         live.status()
     live.start()
-    live.until(lambda: live.status()["tasks"]["running"] == 2)  # the other member came back by itself
+    live.until(lambda: len(live.status()["members"]) == 1)  # the other member came back by itself
+    assert live.status()["tasks"]["running"] == 2
     (live.work / "late").touch()
     live.until(lambda: live.status()["tasks"]["complete"] == 12)
     live.until(lambda: len(ends(live, "complete")) == 12)  # the log is written a moment after
     assert sorted(line["id"] for line in ends(live, "complete")) == list(range(1, 13))
-    lost = [line["why"] for line in ends(live, "lost")]
-    assert len(lost) == 4 and set(lost) <= {"its member has left", "the scheduler has ended"}
+    # Of the killed member; what the other one had began once, and went on.
+    assert [line["why"] for line in ends(live, "lost")] == ["its member has left"] * 2
+    assert sum(line["op"] == "start" for line in live.log()) == 14
     assert done(live) == list(range(1, 13))  # once each: what ran on the killed member ended with it
     assert live.command("stop").returncode == 0
     assert second.wait(LIMIT) == 0
+
+
+def test_what_ended_while_no_scheduler_was_there_is_told_to_the_next(live: Live):
+    scheduler = live.start()
+    live.join(3)
+    live.submit([gated(live, "first"), gated(live, "first"), gated(live, "second")])
+    live.until(lambda: live.status()["tasks"]["running"] == 3)
+    scheduler.kill()
+    scheduler.wait()
+    (live.work / "first").touch()
+    live.until(lambda: len(done(live)) == 2)
+    live.start()
+    live.until(lambda: live.status()["tasks"]["complete"] == 2)
+    assert live.status()["tasks"]["running"] == 1
+    assert live.command("cancel", "3").returncode == 0
+    live.until(lambda: live.status()["tasks"]["cancelled"] == 1)
+    assert sum(line["op"] == "start" for line in live.log()) == 3
+
+
+def test_a_member_that_was_given_up_ends_what_others_run(live: Live):
+    live.start()
+    first = live.join(1, "--idle", "60s")
+    live.submit([gated(live, "gate")])
+    live.until(lambda: live.status()["tasks"]["running"] == 1)
+    first.send_signal(signal.SIGSTOP)
+    live.join(1)
+    live.until(lambda: sum(line["op"] == "start" for line in live.log()) == 2)  # half a minute later
+    first.send_signal(signal.SIGCONT)
+    live.until(lambda: len(live.status()["members"]) == 2)
+    (live.work / "gate").touch()
+    live.until(lambda: live.status()["tasks"]["complete"] == 1)
+    assert done(live) == [1], "by the second member alone"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock.errors import NotFound, StoreError, UserError
 from penstock.pool import report
 from penstock.pool.journal import Journal, read_journal
-from penstock.pool.machine import Machine, StartAttempt
+from penstock.pool.machine import Kill, Machine, StartAttempt
 from penstock.pool.model import (
     AttemptOutcome,
     Capacity,
@@ -46,6 +47,15 @@ def machine_of(*members: PoolMember, share: float = 1.0) -> Machine:
 
 def end(it: Machine, start: StartAttempt, outcome: AttemptOutcome = AttemptOutcome.COMPLETE, now: float = 1.0) -> None:
     it.ended(start.address, start.id, start.attempt, outcome, 0, "", Use(), now)
+
+
+def forgotten(it: Machine, tasks: list[PoolTask]) -> tuple[Machine, list[int]]:
+    """What is left of a machine that runs these when its scheduler is killed; and their numbers."""
+    numbers = it.submit(tasks, 0.0)
+    assert len(it.place(0.0)) == len(tasks)
+    again = Machine(Pack())
+    assert again.recall(json.loads(json.dumps(it.journal)), 2.0) == len(tasks)
+    return again, numbers
 
 
 class TestStates:
@@ -132,8 +142,9 @@ class TestStates:
         log = [json.loads(json.dumps(line)) for line in it.journal]
         assert [line["op"] for line in log] == ["task", "task", "start", "start", "cancel"]
         it.journal.clear()
-        again = machine_of(member("b"))
-        assert again.recall(log, 2.0) == 1  # the other one runs again
+        again = Machine(Pack())
+        assert again.recall(log, 2.0) == 2
+        assert again.join(member("a"), 2.0) == []  # it was started anew, and has neither
         it.leave("a", 2.0)
         for one in (it, again):
             assert [e.phase for e in one.entries.values()] == [TaskPhase.CANCELLED, TaskPhase.WAITING]
@@ -144,6 +155,38 @@ class TestStates:
         starts = third.place(3.0)
         third.leave("c", 4.0)
         assert len(starts) == 2 and third.entries[1].phase is TaskPhase.WAITING, "tried again as if it were new"
+
+    def test_what_a_member_still_runs_goes_on_under_a_new_scheduler(self):
+        it, log = forgotten(machine_of(member("a"), member("b")), [task(), task(), task(), task()])
+        attempts = {n: (n, it.entries[n].attempt) for n in log}
+        assert it.join(PoolMember("new", "node-a", "1", Capacity(4)), 2.0, attempts.values()) == []
+        assert it.place(2.0) == []
+        assert it.busy_cores(it.stations["new"]) == 4
+        it.ended("new", 1, 1, AttemptOutcome.COMPLETE, 0, "", Use(), 3.0)
+        assert it.counts() == {"waiting": 0, "running": 3, "complete": 1, "failed": 0, "cancelled": 0}
+        it.leave("new", 4.0)
+        assert it.counts()["waiting"] == 3
+
+    def test_what_no_member_has_any_more_is_lost_at_once_where_its_own_is_back_else_after_a_while(self):
+        it, _ = forgotten(machine_of(member("a", cores=1), member("b", cores=1)), [task(), task()])
+        it.join(PoolMember("new", "node-a", "1", Capacity(1)), 2.0)
+        assert it.counts()["running"] == 1
+        it.join(PoolMember("other", "node-a", "2", Capacity(1)), 2.0)
+        assert it.counts()["running"] == 1, "of another job"
+        assert len(it.place(3.0)) == 1
+        assert it.place(29.0) == []
+        assert [start.attempt for start in it.place(33.0)] == [2]
+
+    def test_what_does_not_count_any_more_is_ended_where_it_runs(self):
+        it, _ = forgotten(machine_of(member("a")), [task(), task(), task(), task()])
+        assert it.cancel([1], 2.0) == []  # nobody is known who could
+        assert it.signals([1, 2], 10, "all") == []
+        kills = it.join(member("a"), 2.0, [(1, 1), (2, 1), (3, 2), (77, 1)])
+        assert [(kill.id, kill.attempt) for kill in kills] == [(1, 1), (3, 2), (77, 1)]
+        assert [entry.phase for entry in it.entries.values()] == [TaskPhase.RUNNING] * 2 + [TaskPhase.WAITING] * 2
+        assert it.join(member("late"), 3.0, [(2, 1)]) == [Kill("late", 2, 1)], "one has it already"
+        it.ended("a", 1, 1, AttemptOutcome.CANCELLED, -15, "cancelled", Use(), 3.0)
+        assert it.entries[1].phase is TaskPhase.CANCELLED
 
     def test_a_name_is_taken_in_once(self):
         it = machine_of(member("a"))
@@ -275,6 +318,7 @@ class Pool(RuleBasedStateMachine):
         self.log: list[dict] = []
         self.now = 0.0
         self.live: list[StartAttempt] = []
+        self.away: list[tuple[PoolMember, list[StartAttempt]]] = []  # members of a killed scheduler, with what they run
         self.members = 0
         self.done: list[int] = []
         self.cancelled: set[int] = set()
@@ -330,15 +374,37 @@ class Pool(RuleBasedStateMachine):
         again.recall(self.log, self.now)
         for number, entry in self.it.entries.items():
             other = again.entries[number]
-            torn = TaskPhase.CANCELLED if number in self.cancelled else TaskPhase.WAITING
-            expected = torn if entry.phase is TaskPhase.RUNNING else entry.phase
-            assert (other.phase, other.failed, other.attempt) == (expected, entry.failed, entry.attempt)
+            assert (other.phase, other.failed, other.attempt) == (entry.phase, entry.failed, entry.attempt)
+        for station in self.it.stations.values():
+            here = [start for start in self.live if start.address == station.member.address]
+            self.away.append((station.member, here))
         self.it, self.live = again, []
         self.tick()
 
+    @precondition(lambda self: self.away)
+    @rule(which=st.integers(0, 1000), came=st.integers(0, 3))
+    def comes_back(self, which, came):
+        """A member, with all that it was sent: the last `came` did not come any more."""
+        old, starts = self.away.pop(which % len(self.away))
+        self.members += 1
+        it = replace(old, address=f"m{self.members}")
+        starts = starts[: len(starts) - came] if came else starts
+        kills = self.it.join(it, self.now, [(start.id, start.attempt) for start in starts])
+        ended = {(kill.id, kill.attempt) for kill in kills}
+        self.live += [replace(s, address=it.address) for s in starts if (s.id, s.attempt) not in ended - self._dying()]
+        self.tick()
+
+    def _dying(self) -> set[tuple[int, int]]:
+        """What still counts, and is to be killed."""
+        return {(n, self.it.entries[n].attempt) for s in self.it.stations.values() for n in s.running}
+
+    @rule()
+    def a_minute_passes(self):
+        self.now += 60.0
+
     @invariant()
     def every_task_is_in_one_place(self):
-        running = [n for s in self.it.stations.values() for n in s.running]
+        running = [n for s in self.it.stations.values() for n in s.running] + list(self.it._unclaimed)
         assert sorted(running) == sorted(n for n, e in self.it.entries.items() if e.phase is TaskPhase.RUNNING)
         waiting = [n for tasks in self.it._waiting.values() for n in tasks]
         assert sorted(waiting) == sorted(n for n, e in self.it.entries.items() if e.phase is TaskPhase.WAITING)
