@@ -48,13 +48,13 @@ class PoolSite(SlurmAgent):
     def address(self) -> dict[str, Any]:
         return dict(json.loads((self.pool / "address.json").read_text()))
 
-    def join(self, nodes: int = 2) -> int:
+    def join(self, nodes: int = 2, minutes: int = 30) -> int:
         """An allocation of so many nodes of two cores each."""
         before = len(self.members())
         script = self.place / "join.sh"
         command = " ".join([sys.executable, "-m", "penstock", "pool", "join"])
         script.write_text(f"#!/bin/bash\nexec {command}\n")
-        words = ["sbatch", "--parsable", f"-N{nodes}", "-t30", "-o/dev/null", str(script)]
+        words = ["sbatch", "--parsable", f"-N{nodes}", f"-t{minutes}", "-o/dev/null", str(script)]
         done = self.cluster.run_as("alice", words, env=self.environment, cwd=self.work, check=True)
         self.until(lambda: len(self.members()) == before + nodes, "the members")
         return int(done.stdout)

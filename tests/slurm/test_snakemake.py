@@ -24,6 +24,8 @@ COUNT = int(os.environ.get("PENSTOCK_TEST_SNAKEMAKE_JOBS", "60"))
 READY = os.environ.get("PENSTOCK_TEST_SNAKEMAKE", "")
 """A virtual environment with Snakemake and its plug-in that the cluster's users can read, instead of a new one."""
 LIMIT = 300.0 + 30.0 * COUNT
+MINUTES = int(LIMIT / 60) + 1
+"""Of the allocation whose nodes are in the pool: to its end."""
 PACKAGES = ("snakemake==9.27.1", "snakemake-executor-plugin-slurm==2.8.0")
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(600 + 2 * LIMIT, func_only=True)]
 
@@ -132,7 +134,7 @@ def pooled(cluster: Cluster) -> Iterator[PoolSite]:
 
 def test_a_pool_loses_or_doubles_nothing_while_two_of_ten_calls_fail(pooled: PoolSite, snakemake: str):
     cluster = pooled.cluster
-    pooled.join(4)
+    pooled.join(4, MINUTES)
     flaky(pooled, *PROGRAMS)
     path = ":".join([pooled.fronts, str(pooled.place / "flaky"), cluster.user_env("alice")["PATH"]])
     before = last_job(cluster)
@@ -167,7 +169,7 @@ def test_in_a_pool_slurm_is_asked_nothing_of_its_jobs(pooled: PoolSite, snakemak
     direct = make_all(pooled, snakemake, pooled.work / "direct", "batch", plain, {})
     cost = requests(cluster) - before
     # Where nodes are given whole, eight nodes run as many jobs at once as four members of two cores.
-    pooled.join(4)
+    pooled.join(4, MINUTES)
     pooled.start()
     flaky(pooled, *PROGRAMS)
     path = f"{pooled.fronts}:{pooled.place / 'flaky'}:{plain}"
