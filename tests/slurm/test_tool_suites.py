@@ -17,7 +17,7 @@ from tool_suites import BASE, LIMIT, SUITES, Suite, passed
 from conftest import empty
 from penstock_lab.cluster import Cluster, ClusterSpec, up
 
-pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(3000)]
 
 PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
 
@@ -53,8 +53,9 @@ def _install(place: Path) -> Tools:
     python = place / "venv" / "bin" / "python"
     archives = place / "archives"
     # Only the tools themselves come as source: what they are built with need not be built as well.
-    packages = sorted({suite.package for suite in SUITES})
-    argv = [python, *PIP, "download", "--no-deps", "--no-binary", ",".join(packages), "-d", archives, *packages]
+    releases = {suite.package: suite.release for suite in SUITES}
+    wanted = [f"{package}=={release}" if release else package for package, release in sorted(releases.items())]
+    argv = [python, *PIP, "download", "--no-deps", "--no-binary", ",".join(releases), "-d", archives, *wanted]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode != 0:
         shutil.rmtree(place, ignore_errors=True)

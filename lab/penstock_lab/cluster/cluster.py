@@ -91,10 +91,12 @@ class Cluster:
 
     @property
     def shell_env(self) -> dict[str, str]:
-        """What a shell needs for that. With another Slurm release its PATH leads to that one's commands, for root."""
-        if self.spec.release is None:
-            return self.env
-        return {**self.env, "PATH": f"{self.daemons.layout.bin}:{os.environ.get('PATH', PATH)}"}
+        """What a shell needs for that. Its PATH leads to commands that know which cluster it is, as some tools drop the
+        variables in their jobs; with another Slurm release to that one's commands, for root."""
+        layout = self.daemons.layout
+        first = str(layout.programs if self.spec.release is None else layout.bin)
+        usual = os.environ.get("PATH", PATH).split(os.pathsep)
+        return {**self.env, "PATH": os.pathsep.join([first, *(folder for folder in usual if folder != first)])}
 
     def prefix(self, who: str, folder: Path = Path("/tmp")) -> list[str]:  # noqa: S108 (every cluster has it)
         """What root puts before a command so that it runs as a user of the cluster, and in `folder` where the cluster
