@@ -24,9 +24,9 @@ PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 @dataclass
 class Tools:
-    """The unpacked source packages in `folder`, one a subfolder, and the Python that has them installed."""
+    """A source package unpacked in `source`, and the Python that has it installed."""
 
-    folder: Path
+    source: Path
     python: Path
 
 
@@ -38,35 +38,41 @@ def missing(reason: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def tools() -> Iterator[Tools]:
-    """Users of a cluster cannot enter pytest's own folders, so it lies beside the clusters."""
+def tools() -> Iterator[Callable[[Suite], Tools]]:
+    """Installs a suite's package, each for itself, as they want different releases of the same libraries. Users of a
+    cluster cannot enter pytest's own folders, so it lies beside the clusters."""
     place = Path(tempfile.mkdtemp(prefix="penstock-suites-", dir="/var/tmp"))
     place.chmod(0o755)
+    found: dict[str, Tools] = {}
+
+    def install(suite: Suite) -> Tools:
+        if suite.package not in found:
+            found[suite.package] = _install(place / suite.package, suite)
+        return found[suite.package]
+
     try:
-        yield _install(place)
+        yield install
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _install(place: Path) -> Tools:
-    subprocess.run(["/usr/bin/python3", "-m", "venv", place / "venv"], check=True)
+def _install(place: Path, suite: Suite) -> Tools:
+    subprocess.run(["/usr/bin/python3", "-m", "venv", place / "venv"], check=True, umask=0o022)
     python = place / "venv" / "bin" / "python"
-    archives = place / "archives"
-    # Only the tools themselves come as source: what they are built with need not be built as well.
-    releases = {suite.package: suite.release for suite in SUITES}
-    wanted = [f"{package}=={release}" if release else package for package, release in sorted(releases.items())]
-    argv = [python, *PIP, "download", "--no-deps", "--no-binary", ",".join(releases), "-d", archives, *wanted]
+    wanted = f"{suite.package}=={suite.release}" if suite.release else suite.package
+    # Only the tool itself comes as source: what it is built with need not be built as well.
+    argv = [python, *PIP, "download", "--no-deps", "--no-binary", suite.package, "-d", place, wanted]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode != 0:
-        shutil.rmtree(place, ignore_errors=True)
-        missing(f"no package index can be reached, or it lacks a tool: {done.stderr.strip().splitlines()[-1:]}")
-    needs = sorted({*BASE, *(need for suite in SUITES for need in suite.needs)})
-    files = sorted(archives.iterdir())
-    subprocess.run([python, *PIP, "install", *needs, *files], check=True)
-    (place / "sources").mkdir()
-    for file in files:
-        subprocess.run(["tar", "-xzf", file, "-C", place / "sources", "--no-same-owner"], check=True)
-    return Tools(place / "sources", python)
+        missing(f"no package index can be reached, or it lacks {wanted}: {done.stderr.strip().splitlines()[-1:]}")
+    (archive,) = place.glob("*.tar.gz")
+    needs = sorted({*BASE, *(need for one in SUITES if one.package == suite.package for need in one.needs)})
+    subprocess.run([python, *PIP, "install", *needs, archive], check=True, umask=0o022)
+    (place / "source").mkdir()
+    subprocess.run(
+        ["tar", "-xzf", archive, "-C", place / "source", "--no-same-owner", "--strip-components=1"], check=True
+    )
+    return Tools(place / "source", python)
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +92,7 @@ def site(tools_cluster: Cluster) -> Iterator[SlurmAgent]:
 def run(site: SlurmAgent, tools: Tools, suite: Suite, path: str, where: str) -> set[str]:
     """The tests that passed, in a copy of the package that is Alice's own."""
     cluster, home = site.cluster, site.cluster.home("alice") / f"{suite.name}-{where}"
-    (source,) = tools.folder.glob(suite.package.replace("-", "?") + "-*")
-    cluster.run_as("alice", ["cp", "-r", str(source), str(home)], check=True)
+    cluster.run_as("alice", ["cp", "-r", str(tools.source), str(home)], check=True)
     argv = [str(tools.python), "-m", "pytest", "-q", "--timeout=90", "--junitxml=passed.xml", *suite.words]
     env = {**site.environment, "PATH": f"{path}:{cluster.user_env('alice')['PATH']}"}
     done = cluster.run_as("alice", argv, env=env, cwd=home, timeout=LIMIT)
@@ -102,8 +107,9 @@ def run(site: SlurmAgent, tools: Tools, suite: Suite, path: str, where: str) -> 
 
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
 def test_a_tools_own_tests_pass_as_without_front_programs(site, tools, suite):
+    tool = tools(suite)
     fronts = Desk(site).say("penstock", "shim", "--path").strip()
-    programs = str(tools.python.parent)
-    without = run(site, tools, suite, programs, "without")
-    behind = run(site, tools, suite, f"{fronts}:{programs}", "with")
+    programs = str(tool.python.parent)
+    without = run(site, tool, suite, programs, "without")
+    behind = run(site, tool, suite, f"{fronts}:{programs}", "with")
     assert behind == without

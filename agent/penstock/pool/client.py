@@ -12,43 +12,78 @@ from penstock import errors
 from penstock.errors import AgentUnavailable, PenstockError
 from penstock.pool.folder import PoolFolder
 
-__all__ = ["FINAL", "ask", "wait"]
+__all__ = ["FINAL", "PoolLine", "ask", "wait"]
 
 _LIMIT: Final = 30.0
 _PAUSE: Final = 1.0
 FINAL: Final = ("complete", "failed", "cancelled")
 
 
+class PoolLine:
+    """A connection to a pool's scheduler for many requests, made anew for up to `patience` seconds while that is away.
+    For one event loop, as an asynchronous context."""
+
+    def __init__(self, folder: PoolFolder, patience: float = 0.0) -> None:
+        self._folder = folder
+        self._patience = patience
+        self._rpc: Any = None
+
+    async def __aenter__(self) -> PoolLine:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._hang_up()
+
+    async def ask(self, what: str, body: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """The scheduler's answer. Raises what it says is wrong, and AgentUnavailable when there is none."""
+        until = time.monotonic() + self._patience
+        while True:
+            address = self._folder.address()
+            if address is None:
+                raise AgentUnavailable(f"pool {self._folder.name!r} has no scheduler; {self._folder.start} starts one")
+            try:
+                if self._rpc is None:
+                    self._rpc = await self._call(address.url)
+                told = await asyncio.wait_for(self._rpc.penstock(what=what, body=json.dumps(body)), _LIMIT)
+            except (OSError, TimeoutError) as e:
+                await self._hang_up()
+                if time.monotonic() > until:
+                    raise AgentUnavailable(
+                        f"the scheduler of pool {self._folder.name!r} does not answer (host {address.host}, process "
+                        f"{address.pid}): {' '.join(str(e).split())[:200]}; {self._folder.start} starts it again"
+                    ) from None
+                await asyncio.sleep(_PAUSE)
+                continue
+            answer = json.loads(told)
+            if "error" in answer:
+                kind = getattr(errors, answer["kind"], PenstockError)
+                raise kind(answer["error"])
+            return answer["ok"]
+
+    async def _call(self, url: str) -> Any:  # noqa: ANN401
+        # Slow to load, and not needed by those who only look into the folder.
+        from distributed import rpc
+
+        from penstock.pool import link
+
+        link.prepare()
+        await link.knock(url, _LIMIT)
+        return rpc(url, connection_args=link.security(self._folder).get_connection_args("client"), timeout=_LIMIT)
+
+    async def _hang_up(self) -> None:
+        if self._rpc is not None:
+            await self._rpc.close_rpc()
+            self._rpc = None
+
+
 def ask(folder: PoolFolder, what: str, body: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
-    """The scheduler's answer. Raises what it says is wrong, and AgentUnavailable when there is none."""
-    address = folder.address()
-    if address is None:
-        raise AgentUnavailable(f"pool {folder.name!r} has no scheduler; {folder.start} starts one")
-    try:
-        answer = json.loads(asyncio.run(_ask(folder, address.url, what, json.dumps(body or {}))))
-    except (OSError, TimeoutError) as e:
-        raise AgentUnavailable(
-            f"the scheduler of pool {folder.name!r} does not answer (host {address.host}, process {address.pid}): "
-            f"{' '.join(str(e).split())[:200]}; {folder.start} starts it again"
-        ) from None
-    if "error" in answer:
-        kind = getattr(errors, answer["kind"], PenstockError)
-        raise kind(answer["error"])
-    return answer["ok"]
+    """One answer of the scheduler. Raises as `PoolLine.ask`."""
 
+    async def once() -> Any:  # noqa: ANN401
+        async with PoolLine(folder) as line:
+            return await line.ask(what, body or {})
 
-async def _ask(folder: PoolFolder, url: str, what: str, body: str) -> str:
-    # Slow to load, and not needed by those who only look into the folder.
-    from distributed import rpc
-
-    from penstock.pool import link
-
-    link.prepare()
-    await link.knock(url, _LIMIT)
-    connection = link.security(folder).get_connection_args("client")
-    async with rpc(url, connection_args=connection, timeout=_LIMIT) as scheduler:
-        answer: str = await asyncio.wait_for(scheduler.penstock(what=what, body=body), _LIMIT)
-        return answer
+    return asyncio.run(once())
 
 
 def wait(folder: PoolFolder, ids: Sequence[int], patience: float = 60.0) -> list[dict[str, Any]]:

@@ -108,6 +108,7 @@ class Machine:
         self.stations: dict[str, Station] = {}
         self.journal: list[dict[str, Any]] = []
         self.faults = 0  # pairs of a placement that were against the rules
+        self.over: list[int] = []  # tasks in the order in which they have ended for good; again if they were run again
         self.queue = JobQueue(self.entries)
         self._names: dict[str, int] = {}
         self._waiting: dict[TaskShape, dict[int, None]] = {}
@@ -462,8 +463,10 @@ class Machine:
                 entry.shape = entry.shape._replace(avoid=entry.shape.avoid | {entry.address})
             self._turn(entry, TaskPhase.WAITING)
             self._wait(entry)
-        if job is not None and entry.phase.final:
-            self.queue.over(entry)
+        if entry.phase.final:
+            self.over.append(entry.id)
+            if job is not None:
+                self.queue.over(entry)
 
     def _turn(self, entry: TaskEntry, phase: TaskPhase) -> None:
         self._count[entry.phase] -= 1

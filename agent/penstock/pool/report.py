@@ -8,7 +8,7 @@ from typing import Any, Final
 from penstock.errors import NotFound
 from penstock.pool.machine import Machine, TaskEntry
 
-__all__ = ["number_of", "status", "tasks"]
+__all__ = ["ended", "number_of", "status", "tasks"]
 
 _MOST: Final = 100_000
 
@@ -62,6 +62,11 @@ def tasks(machine: Machine, wish: Mapping[str, Any]) -> list[dict[str, Any]]:
     if phases := wish.get("phases"):
         entries = [e for e in entries if e.phase in phases]
     return [_entry(e) for e in entries[-int(wish.get("most", _MOST)) :]]
+
+
+def ended(entry: TaskEntry) -> dict[str, Any]:
+    """How a task has ended."""
+    return {"id": entry.id, "phase": str(entry.phase), "why": entry.why}
 
 
 def number_of(machine: Machine, said: object) -> int:

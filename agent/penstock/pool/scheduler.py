@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -43,6 +44,7 @@ _SOON = 0.005  # seconds in which events are gathered before a pass
 _GLANCE = 0.1  # seconds between looks for one who waits
 _REGULAR = 1.0  # seconds between passes without any
 _AGAIN = 5.0  # seconds until a log that could not be written is tried again
+_MANY = 5000  # ends in one answer
 _TTL = 30.0  # seconds; a member that is not heard of for so long is lost
 
 
@@ -78,6 +80,7 @@ class PoolScheduler(SchedulerPlugin):
         self._stop = asyncio.Event()
         self._pass_due = False
         self._held_until = 0.0
+        self._life = secrets.token_hex(8)
         self._draining = False
         self._unsent: list[StartAttempt] = []
         self.problem = ""
@@ -276,6 +279,7 @@ class PoolScheduler(SchedulerPlugin):
             "drain": self._drain,
             "stop": self._stop_when,
             "wait": self._wait,
+            "ends": self._ends,
         }
         try:
             answer = doors[what](json.loads(body))
@@ -327,6 +331,20 @@ class PoolScheduler(SchedulerPlugin):
             if not left or time.monotonic() > deadline or self._stop.is_set():
                 return not left
             await asyncio.sleep(_GLANCE)
+
+    async def _ends(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The tasks that have ended since the place `from` in the order of all ends (None: from now on), waited for
+        some seconds, and the place after them. A scheduler that was started anew (another `life`) counts from 0."""
+        over = self.machine.over
+        place = len(over) if body["from"] is None else int(body["from"])
+        if body["life"] not in ("", self._life):
+            place = 0
+        deadline = time.monotonic() + body["seconds"]
+        while len(over) <= place and time.monotonic() < deadline and not self._stop.is_set():
+            await asyncio.sleep(_GLANCE)
+        numbers = over[place : place + _MANY]
+        told = [report.ended(self.machine.entries[number]) for number in numbers]
+        return {"life": self._life, "next": place + len(numbers), "tasks": told}
 
     def _stop_when(self, body: dict[str, Any]) -> dict[str, int]:
         left = sum(not e.phase.final for e in self.machine.entries.values())

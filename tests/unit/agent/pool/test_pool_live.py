@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import wait as wait_for
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -412,6 +413,62 @@ def test_python_functions(live: Live, monkeypatch):
     assert list((live.pool / "calls").iterdir()) == []
     with pytest.raises(UserError, match="unknown key 'core'"):
         pool.submit(int, task={"core": 1})
+
+
+def test_as_an_executor_of_the_standard_library(live: Live, monkeypatch):
+    from penstock.pool.futures import PoolExecutor
+
+    monkeypatch.setenv("PENSTOCK_POOL__FOLDER", str(live.folder))
+    with pytest.raises(AgentUnavailable, match="no pool"):
+        PoolExecutor("none")
+    scheduler = live.start()
+    live.join(2)
+    gate, seen = live.work / "gate", live.work / "seen"
+
+    def once(number: int) -> int:
+        with seen.open("a") as file:
+            file.write(f"{number}\n")
+        while not gate.exists():
+            time.sleep(0.1)
+        return number**2
+
+    with PoolExecutor(task={"cores": 0.5}) as pool:
+        squares = pool.map(once, range(6))
+        bad, dead = pool.submit(int, "x"), pool.submit(os._exit, 3)
+        live.until(lambda: seen.exists() and len(seen.read_text().split()) == 4)
+        scheduler.kill()  # what runs goes on, what waits is known
+        scheduler.wait()
+        live.start()
+        late = pool.submit(once, 9)
+        late.cancel()
+        runs = pool.submit(time.sleep, 100)
+        gate.touch()
+        assert list(squares) == [number**2 for number in range(6)]
+        assert isinstance(bad.exception(), ValueError)
+        with pytest.raises(PenstockError, match="failed: exit code 3"):
+            dead.result()
+        live.until(lambda: live.status()["tasks"]["running"] == 1)
+        assert runs.cancel()
+        assert wait_for([late, runs], LIMIT).not_done == set()
+    assert sorted(map(int, seen.read_text().split())) == list(range(6)), "each ran once"
+    assert live.status()["tasks"]["running"] == 0
+    assert list((live.pool / "calls").iterdir()) == []
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        pool.submit(int)
+    with PoolExecutor(task={"cores": 64}) as pool, pytest.raises(UserError, match="largest member"):
+        pool.submit(int).result()
+
+
+def test_an_executor_whose_pool_is_stopped_lets_nobody_wait(live: Live, monkeypatch):
+    from penstock.pool.futures import PoolExecutor
+
+    monkeypatch.setenv("PENSTOCK_POOL__FOLDER", str(live.folder))
+    live.start()
+    with PoolExecutor() as pool:
+        future = pool.submit(time.sleep, 1)
+        live.until(lambda: live.status()["tasks"]["waiting"] == 1)
+        assert live.command("stop").returncode == 0
+        assert isinstance(future.exception(), AgentUnavailable)
 
 
 def test_nobody_gets_in_without_the_key_of_the_pool(live: Live):

@@ -1,0 +1,66 @@
+"""Python calls as tasks of a pool: a function and its arguments go by cloudpickle through a file in the pool's folder,
+which only its owner can read, and so does what comes back. `penstock.pool.call` runs them."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from penstock.errors import PenstockError
+from penstock.pool.folder import PoolFolder
+from penstock.pool.model import PoolTask, task_from_dict
+
+__all__ = ["PoolCall"]
+
+
+class PoolCall:
+    """One call, from its writing to its end. `task` is what is to be submitted; its name is its own, so that it can be
+    submitted twice and is one task."""
+
+    def __init__(self, task: PoolTask, file: Path) -> None:
+        self.task = task
+        self._file = file
+
+    @staticmethod
+    def write(
+        folder: PoolFolder,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        named: Mapping[str, Any],
+        needs: Mapping[str, Any],
+    ) -> PoolCall:
+        """Write down what is to be called; `needs` has the keys of a line of `pool submit --file`. Raises UserError for
+        a wrong one, and what cloudpickle raises for what it cannot write."""
+        content = cloudpickle.dumps((function, tuple(arguments), dict(named)))
+        calls = folder.path / "calls"
+        file = calls / secrets.token_hex(8)
+        command = [sys.executable, "-m", "penstock.pool.call", str(file)]
+        task = task_from_dict({"name": f"call-{file.name}", **needs, "command": command}, "task", str(Path.cwd()))
+        calls.mkdir(mode=0o700, exist_ok=True)
+        folder.check()
+        file.write_bytes(content)
+        return PoolCall(task, file)
+
+    def result(self, number: int, phase: str, why: str) -> Any:  # noqa: ANN401
+        """What the function has returned; raises what it has raised in its last attempt, and PenstockError if there was
+        no end of its own. Once only: what it left is removed."""
+        result = self._file.with_suffix(".result")
+        try:
+            returned, value = cloudpickle.loads(result.read_bytes())
+        except FileNotFoundError:
+            raise PenstockError(f"task {number} {phase}: {why}") from None
+        finally:
+            self.forget()
+        if not returned:
+            raise value
+        return value
+
+    def forget(self) -> None:
+        """Remove what it left."""
+        for file in (self._file, self._file.with_suffix(".result")):
+            file.unlink(missing_ok=True)
