@@ -129,7 +129,7 @@ def read_order(request: JobRequest, first: int, script: str, environment: str, n
     said = _said(line, head, request.environ)
     for option in said:
         if option not in _KNOWN:
-            raise NotForPools(f"--{option} is not known to pools")
+            raise NotForPools(f"a task of a pool cannot have --{option}")
     if (said.get("mail-type") or "NONE").upper() != "NONE":
         raise NotForPools("a pool sends no mail: --mail-type")
     return _tasks(request, said, line, head, first, script, environment, now)
