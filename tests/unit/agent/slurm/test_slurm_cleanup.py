@@ -72,12 +72,8 @@ def test_a_member_names_its_folder_so(monkeypatch):
     monkeypatch.setattr(worker.tempfile, "TemporaryDirectory", folder)
     terms = worker.Terms(Capacity(1.0, 1), "77", None, None, 1.0, 1)
 
-    async def serve() -> None:
-        pool = PoolFolder("main", Path("/nowhere"))
-        await worker._Service(pool, terms, "tls://here", None, asyncio.Event()).serve("here")
-
     with pytest.raises(Asked, match=f"^penstock-pool-77-{os.getpid()}-$"):
-        asyncio.run(serve())
+        asyncio.run(worker.work(PoolFolder("main", Path("/nowhere")), terms))
 
 
 def test_what_this_job_has_left_goes(place):
