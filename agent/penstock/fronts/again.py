@@ -17,6 +17,8 @@ __all__ = [
     "ASKS",
     "CHANGES",
     "OTHER",
+    "SCANCEL_LETTERS",
+    "SQUEUE_LETTERS",
     "done_before",
     "may_repeat",
     "purpose",
@@ -28,20 +30,20 @@ __all__ = [
 ASKS, CHANGES, OTHER = "asks", "changes", "other"
 _SAFE = ("hold", "holdu", "uhold", "release", "update")
 _ONLY_ONCE = ("requeue", "requeuehold", "resume", "suspend", "notify", "top")
-# The options that take a value, as getopt has them.
-_SQUEUE = "A:ahi:j::lL:n:M:O:o:p:Pq:R:rs::S:t:u:U:vVw:"
-_SCANCEL = "A:bfHin:p:Qq:R:s:t:u:vVw:M:"
+SQUEUE_LETTERS = "A:ahi:j::lL:n:M:O:o:p:Pq:R:rs::S:t:u:U:vVw:"
+SCANCEL_LETTERS = "A:bfHin:p:Qq:R:s:t:u:vVw:M:"
+"""The commands' short options, as getopt has them: a colon behind one that takes a value."""
 _DONE = ("already completing or completed", "already finished", "No error")
 
 
 def purpose(program: str, words: Sequence[str]) -> str:
     """What it is for; OTHER is run as it is, once."""
     if program == "squeue":
-        return OTHER if _has(words, "i", "--iterate", _SQUEUE) else ASKS
+        return OTHER if _has(words, "i", "--iterate", SQUEUE_LETTERS) else ASKS
     if program == "sacct":
         return ASKS
     if program == "scancel":
-        return OTHER if _has(words, "i", "--interactive", _SCANCEL) else CHANGES
+        return OTHER if _has(words, "i", "--interactive", SCANCEL_LETTERS) else CHANGES
     verb = _verb(words)
     if verb == "show":
         return ASKS
@@ -59,7 +61,7 @@ def may_repeat(program: str, words: Sequence[str], text: str, changes: bool) -> 
         return True
     if program == "scancel":
         signals = (("s", "--signal"), ("b", "--batch"), ("f", "--full"))
-        return not any(_has(words, letter, name, _SCANCEL) for letter, name in signals)
+        return not any(_has(words, letter, name, SCANCEL_LETTERS) for letter, name in signals)
     adds = any("=+" in word or "=-" in word or "+=" in word or "-=" in word for word in words)
     return _verb(words) in _SAFE and not adds
 

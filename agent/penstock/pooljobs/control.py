@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.fronts.again import SCANCEL_LETTERS
 from penstock.pool.signals import KILL, TERM, Whom, signal_number
 from penstock.shim.words import Through, parse_words
 
 __all__ = ["CancelAsk", "ControlAsk", "JobName", "read_cancel", "read_control"]
 
-_LETTERS: Final = "A:bfHin:p:Qq:R:s:t:u:vVw:M:"
 _LONGS: Final = {
     "account": ("A", 1), "admin-comment": ("other", 1), "autocomplete": ("other", 1), "batch": ("b", 0),
     "cluster": ("M", 1), "clusters": ("M", 1), "ctld": ("ctld", 0), "cron": ("other", 0), "full": ("f", 0),
@@ -53,7 +53,7 @@ class ControlAsk:
 
 def read_cancel(words: Sequence[str]) -> CancelAsk:
     """What a scancel asks for. Raises Through for what is not served."""
-    options, others = parse_words(words, _LETTERS, _LONGS)
+    options, others = parse_words(words, SCANCEL_LETTERS, _LONGS)
     filters: dict[str, str] = {}
     number, flags = 0, set()
     for option in options:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.pooljobs.amounts import UNITS
+from penstock.pooljobs.nodes import nodes_of
 from penstock.pooljobs.rows import JobTimes
 from penstock.shim import sacct
 from penstock.shim.rows import Table
@@ -16,7 +17,7 @@ from penstock.shim.site import Asker, ShimSite
 from penstock.shim.squeue import LONG_STATES, SHORT_STATES
 from penstock.shim.words import CommandAnswer, Option, Through
 from penstock.slurm.moments import parse_moment
-from penstock.slurm.parse import ParseError, expand_hosts
+from penstock.slurm.parse import ParseError
 
 __all__ = ["PoolSacct", "answer", "read"]
 
@@ -157,7 +158,7 @@ def _take(said: _Said, name: str, value: str | None, site: ShimSite, now: float)
         case "s":
             said.states |= {_state(part) for part in parts}
         case "N":
-            said.nodes.update(_nodes(value or ""))
+            said.nodes.update(nodes_of(value or ""))
         case "a":
             said.equal.pop(_FIELDS["u"], None)
         case "M":
@@ -190,13 +191,6 @@ def _state(part: str) -> str:
     if state not in SHORT_STATES or state in _UNACCOUNTED:
         raise Through(f"job state {part[:40]} is not supported / accounted")
     return state
-
-
-def _nodes(text: str) -> tuple[str, ...]:
-    try:
-        return expand_hosts(text)
-    except ParseError as e:
-        raise Through(str(e)) from None
 
 
 def answer(asked: PoolSacct, look: Table, asker: Asker, *, beside: bool) -> CommandAnswer:

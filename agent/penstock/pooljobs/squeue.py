@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.pooljobs.amounts import UNITS
+from penstock.pooljobs.nodes import nodes_of
 from penstock.pooljobs.rows import FURTHER
 from penstock.shim import squeue
 from penstock.shim.rows import Table
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.words import CommandAnswer, Option, Through
-from penstock.slurm.parse import ParseError, expand_hosts, parse_limit
+from penstock.slurm.parse import parse_limit
 
 __all__ = ["PoolSqueue", "answer", "read"]
 
@@ -68,7 +69,7 @@ def read(words: Sequence[str], environ: Mapping[str, str], site: ShimSite) -> Po
         replace(ask, ids=None, as_found=True, date="l" in names and ask.header),
         ask.ids,
         _sort(last.get("S", environ.get("SQUEUE_SORT", "S" if starts else "P,t,-p"))),
-        frozenset(_hosts(last["w"])) if "w" in names else None,
+        frozenset(nodes_of(last["w"])) if "w" in names else None,
         clusters[0] if clusters else "",
         "" if "noconvert" in names else None,
         elsewhere or helps or bool(names & _OF_NO_POOL),
@@ -92,13 +93,6 @@ def answer(asked: PoolSqueue, look: Table, asker: Asker, *, beside: bool) -> Com
     said = squeue.answer(replace(ask, date=False), table, asker)
     before = (f"{asker.date}\n" if ask.date else "") + (f"CLUSTER: {asked.cluster}\n" * bool(asked.cluster))
     return replace(said, out=before * ask.header + said.out)
-
-
-def _hosts(text: str) -> tuple[str, ...]:
-    try:
-        return expand_hosts(text)
-    except ParseError as e:
-        raise Through(str(e)) from None
 
 
 def _sort(text: str) -> list[tuple[Key, bool]]:

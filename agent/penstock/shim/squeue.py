@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from penstock.fronts.again import SQUEUE_LETTERS
 from penstock.shim.rows import Table
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.squeue_format import DEFAULT, LETTERS, LONG, TIMES, Field, parse_format, parse_long_format, write_row
@@ -18,7 +19,6 @@ from penstock.shim.words import CommandAnswer, Option, Through, parse_words
 
 __all__ = ["LONG_STATES", "SHORT_STATES", "SqueueAsk", "answer", "asked", "options_of", "read"]
 
-_LETTERS: Final = "A:ahi:j::lL:n:M:O:o:p:Pq:R:rs::S:t:u:U:vVw:"
 _LONGS: Final = {
     "accounts": ("A", 1), "all": ("a", 0), "array": ("r", 0), "array-unique": ("array-unique", 0),
     "autocomplete": ("autocomplete", 1), "cluster": ("M", 1), "clusters": ("M", 1),
@@ -103,7 +103,7 @@ def read(words: Sequence[str], environ: Mapping[str, str], site: ShimSite) -> Sq
 
 def options_of(words: Sequence[str]) -> tuple[list[Option], list[str]]:
     """The command's options, and the other words. Raises `Through`."""
-    return parse_words(words, _LETTERS, _LONGS)
+    return parse_words(words, SQUEUE_LETTERS, _LONGS)
 
 
 def asked(
