@@ -21,7 +21,7 @@ from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.pool.callfiles import PoolCall
 from penstock.pool.client import FINAL, PoolLine
 from penstock.pool.folder import pool_folder
-from penstock.pool.model import task_to_dict
+from penstock.pool.model import task_from_dict, task_to_dict
 
 __all__ = ["PoolExecutor"]
 
@@ -73,6 +73,9 @@ class PoolExecutor(Executor):
         if self._folder.address() is None:
             raise AgentUnavailable(f"pool {pool!r} has no scheduler; {self._folder.start} starts one")
         self._needs = {"retries": 0, **(task or {})}
+        task_from_dict({**self._needs, "command": ["true"]}, "task", "/")  # said now, and not with each call
+        if "name" in self._needs:
+            raise UserError("task: name: each call has one of its own, or they would all be one task")
         self._patience = patience
         self._door = threading.Lock()
         self._closed = False

@@ -423,6 +423,9 @@ def test_as_an_executor_of_the_standard_library(live: Live, monkeypatch):
         PoolExecutor("none")
     scheduler = live.start()
     live.join(2)
+    for wrong, said in (({"name": "x"}, "one task"), ({"core": 1}, "unknown key 'core'")):
+        with pytest.raises(UserError, match=said):
+            PoolExecutor(task=wrong)
     gate, seen = live.work / "gate", live.work / "seen"
 
     def once(number: int) -> int:
