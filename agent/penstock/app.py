@@ -18,6 +18,7 @@ from penstock.api import Geometry, JointPolicy, ResizePolicy, Snapshot
 from penstock.audit.auditor import Auditor
 from penstock.audit.opening import agent_auditor
 from penstock.audit.record import Door
+from penstock.autoalloc.feeds import PoolFeeds
 from penstock.config import Config, load
 from penstock.core import figures
 from penstock.core.allowance import carry_on
@@ -296,6 +297,7 @@ class App:
                 self.predictions.recorder,
                 self.workflows,
                 *([self.malleable] if resizes else []),
+                PoolFeeds(self.config, self.backend, self.executor, self.predictions, self.clock),
                 Slots(self.config, self.backend, self.executor, self.clock, self.told_of_reserved),
                 self.auditor,
                 self.drain,

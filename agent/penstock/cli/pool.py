@@ -136,6 +136,7 @@ def _in_bytes(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     metavar="TIME",
     help="How long a scheduler may be away (bare: seconds).",
 )
+@click.option("--give-back", is_flag=True, help="Leave as soon as nothing that waits could end before the job does.")
 @click.option("--left", type=float, hidden=True, help="Seconds until the allocation's end.")
 @click.option("--here", is_flag=True, help="This host only, as one worker, be it in a job or not.")
 def join(
@@ -144,6 +145,7 @@ def join(
     memory: int | None,
     idle: float | None,
     patience: float,
+    give_back: bool,
     left: float | None,
     here: bool,
 ) -> None:
@@ -166,7 +168,9 @@ def join(
     if spread is not None:
         os.execvp(spread[0], spread)  # noqa: S606 (srun, from an argument list)
     logging.configure(config.log.level, config.log.format)
-    terms = Terms(capacity_here(os.environ, cores, memory), job, left, idle, patience, config.pool.output_limit)
+    terms = Terms(
+        capacity_here(os.environ, cores, memory), job, left, idle, patience, config.pool.output_limit, give_back
+    )
     click.echo(f"penstock: left pool {name!r}: {asyncio.run(work(folder, terms))}", err=True)
 
 

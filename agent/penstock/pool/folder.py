@@ -69,6 +69,9 @@ class PoolFolder:
         self.journal = path / "tasks.jsonl"
         self.output = path / "output"
         self.log = path / "scheduler.log"
+        self.demand = path / "demand.json"
+        self.wanted = path / "auto.json"  # somebody wants to know the demand
+        self.leaving = path / "leaving.json"  # jobs whose members are to leave
         self._address = path / "address.json"
 
     @property

@@ -28,7 +28,8 @@ _SIGNALLED: Final = (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM, 128
 @dataclass(frozen=True, slots=True)
 class Terms:
     """How a worker serves. `left`: seconds until the allocation's limit; `idle`: seconds without a task after which it
-    leaves; None: no end. `patience`: seconds that it waits for a scheduler. `flood`: see `TaskExecutor`."""
+    leaves; None: no end. `patience`: seconds that it waits for a scheduler. `flood`: see `TaskExecutor`. `gives_back`:
+    see `PoolMember`."""
 
     capacity: Capacity
     job: str
@@ -36,6 +37,7 @@ class Terms:
     idle: float | None
     patience: float
     flood: int
+    gives_back: bool = False
 
 
 class HeldTasks:

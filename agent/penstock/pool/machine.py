@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.errors import UserError
+from penstock.pool.demand import Demand, MemberLoad, RunTimes, TaskBatch, coalesced
 from penstock.pool.jobqueue import JobQueue
 from penstock.pool.model import AttemptOutcome, PoolMember, PoolTask, TaskPhase, Use, task_from_dict, task_to_dict
 from penstock.pool.placement import Load, MemberRoom, PoolPlacement, TaskGroup, TaskShape, shape_of
@@ -23,6 +24,8 @@ __all__ = ["Kill", "Machine", "SignalAttempt", "StartAttempt", "Station", "TaskE
 
 _SMALLEST_LOST_TIME: Final = 1.0
 _CLAIM: Final = 30.0  # seconds that members have to come back to a new scheduler with what they run
+_LONGER: Final = 0.1
+"""What one that has overrun its time still takes, as a share of what it has taken."""
 _OTHERS: Final = "\n"
 """What tasks of Dask's own clients count as: no workflow can be called that."""
 
@@ -110,6 +113,7 @@ class Machine:
         self.faults = 0  # pairs of a placement that were against the rules
         self.over: list[int] = []  # tasks in the order in which they have ended for good; again if they were run again
         self.queue = JobQueue(self.entries)
+        self._run_times = RunTimes()
         self._names: dict[str, int] = {}
         self._waiting: dict[TaskShape, dict[int, None]] = {}
         self._unclaimed: set[int] = set()  # running, says the log, and no member has said yet that it has them
@@ -330,6 +334,58 @@ class Machine:
         empty = [_empty(s.member) for s in self.stations.values() if not s.draining]
         return {s: len(tasks) for s, tasks in self._waiting.items() if not any(room.fits(s, now) for room in empty)}
 
+    def demand(self, now: float, others: int, foreseen: tuple[TaskBatch, ...]) -> Demand:
+        """What is to be done, and by whom: see `Demand`. `others`: tasks that wait of clients of Dask's own."""
+        waiting = [self._batch(shape, len(tasks)) for shape, tasks in self._waiting.items()]
+        if others:
+            waiting.append(self._batch(TaskShape(None, 1.0, 0, 0, _OTHERS), others))
+        members = []
+        for station in self.stations.values():
+            lefts = [(self._left(self.entries[n], now), self.entries[n].task.cores) for n in station.running]
+            if station.others:
+                lefts.append(
+                    (self._run_times.expected(_kind(TaskShape(None, 1.0, 0, 0, _OTHERS)), None), station.others)
+                )
+            member, capacity = station.member, station.member.capacity
+            left = None if member.ends is None else max(member.ends - now, 0.0)
+            members.append(
+                MemberLoad(
+                    member.job,
+                    member.node,
+                    capacity.cores,
+                    capacity.memory,
+                    capacity.gpus,
+                    left,
+                    sum(seconds * cores for seconds, cores in lefts),
+                    max((seconds for seconds, _ in lefts), default=0.0),
+                    station.draining,
+                )
+            )
+        return Demand(now, coalesced(waiting), foreseen, tuple(members))
+
+    def spare(self, now: float) -> list[str]:
+        """Members that give back what they cannot use, and that nothing which waits could run on any more, while
+        something waits: they are told to leave."""
+        if not self._waiting:
+            return []
+        return [
+            address
+            for address, station in self.stations.items()
+            if station.member.gives_back
+            and not (station.draining or station.running or station.others)
+            and not any(_empty(station.member).fits(shape, now) for shape in self._waiting)
+        ]
+
+    def _batch(self, shape: TaskShape, count: int) -> TaskBatch:
+        seconds = self._run_times.expected(_kind(shape), shape.seconds)
+        return TaskBatch(shape.cores, shape.memory, shape.gpus, seconds, count, shape.seconds or 0.0)
+
+    def _left(self, entry: TaskEntry, now: float) -> float:
+        """Seconds that a task which runs still takes, as expected."""
+        ran = now - (now if entry.started is None else entry.started)
+        expected = self._run_times.expected(_kind(entry.shape), entry.shape.seconds)
+        return expected - ran if ran < expected else ran * _LONGER
+
     def busy(self) -> tuple[float, float]:
         """Cores that run tasks, and cores there are."""
         taken = sum(self.busy_cores(station) for station in self.stations.values())
@@ -453,6 +509,7 @@ class Machine:
         job = entry.task.job
         once = outcome is AttemptOutcome.LOST and job is not None and not job.requeue
         if outcome is AttemptOutcome.COMPLETE:
+            self._run_times.saw(_kind(entry.shape), use.wall)
             self._turn(entry, TaskPhase.COMPLETE)
         elif outcome is AttemptOutcome.CANCELLED:
             self._turn(entry, TaskPhase.CANCELLED)
@@ -493,6 +550,11 @@ class Machine:
         if station.others:
             room.loads[_OTHERS] = Load(station.others, station.others)
         return room
+
+
+def _kind(shape: TaskShape) -> tuple[Any, ...]:
+    """Tasks that take alike long."""
+    return shape[:5]
 
 
 def _reachable(shape: TaskShape, rooms: Mapping[str, MemberRoom], now: float) -> TaskShape:

@@ -117,13 +117,14 @@ class Capacity:
 @dataclass(frozen=True, slots=True)
 class PoolMember:
     """One node of one allocation. `ends`: the instant by which its tasks must have ended, on the scheduler's clock;
-    None: it has no end."""
+    None: it has no end. `gives_back`: it leaves as soon as nothing that waits could end there in time."""
 
     address: str
     node: str
     job: str
     capacity: Capacity
     ends: float | None = None
+    gives_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ what has ended until they hear that the log has it, and tell the next scheduler.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -22,7 +23,9 @@ from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from penstock.errors import PenstockError, StoreError, UserError
+from penstock.host.files import replace
 from penstock.pool import link, report
+from penstock.pool.demand import Demand, Foreseen, batch_of_dict
 from penstock.pool.folder import PoolFolder, SchedulerAddress
 from penstock.pool.journal import Journal
 from penstock.pool.machine import Kill, Machine, SignalAttempt, StartAttempt
@@ -45,6 +48,7 @@ _GLANCE = 0.1  # seconds between looks for one who waits
 _REGULAR = 1.0  # seconds between passes without any
 _AGAIN = 5.0  # seconds until a log that could not be written is tried again
 _MANY = 5000  # ends in one answer
+_SOURCE = 200  # characters of a client's name
 _TTL = 30.0  # seconds; a member that is not heard of for so long is lost
 
 
@@ -87,6 +91,7 @@ class PoolScheduler(SchedulerPlugin):
         self._changed = False
         self._heard: dict[str, list[tuple[int, int]]] = {}  # by member: what has ended, to be logged
         self._others = {"running": 0, "waiting": 0}
+        self._foreseen = Foreseen()
         running = self._recall()
         if self.machine.entries:
             _log.info("tasks from the log", tasks=len(self.machine.entries), running=running)
@@ -150,7 +155,7 @@ class PoolScheduler(SchedulerPlugin):
         ends = None if left is None else self.now() + left
         has = [(int(task), int(attempt)) for task, attempt in told["has"]]
         _log.info("joined", node=told["node"], job=told["job"], has=str(capacity), left=left, tasks=len(has))
-        member = PoolMember(worker, told["node"], told["job"], capacity, ends)
+        member = PoolMember(worker, told["node"], told["job"], capacity, ends, bool(told.get("gives_back")))
         self.carry_out(self.machine.join(member, self.now(), has))
 
     def remove_worker(self, scheduler: Any, worker: str, **_more: Any) -> None:  # noqa: ANN401
@@ -200,6 +205,8 @@ class PoolScheduler(SchedulerPlugin):
             self._unsent = self.machine.place(self.now())
             if self._flush():
                 self._begin()
+            for address in self.machine.spare(self.now()):
+                self._leave(address)
         if (
             self._draining
             and not any(self._others.values())
@@ -258,6 +265,10 @@ class PoolScheduler(SchedulerPlugin):
                 await asyncio.to_thread(self._journal.sync)
             except OSError as e:
                 _log.error("the task log is not safe on disk", why=str(e))
+            if self.folder.wanted.exists():
+                with contextlib.suppress(OSError, ValueError):  # it is tried again in a second
+                    await asyncio.to_thread(replace, self.folder.demand, json.dumps(self.demand().to_dict()))
+                    self._let_leave()
 
     def _recall(self) -> int:
         lines = self._journal.recall()
@@ -280,6 +291,8 @@ class PoolScheduler(SchedulerPlugin):
             "stop": self._stop_when,
             "wait": self._wait,
             "ends": self._ends,
+            "foresee": self._foresee,
+            "demand": lambda _b: self.demand().to_dict(),
         }
         try:
             answer = doors[what](json.loads(body))
@@ -318,8 +331,31 @@ class PoolScheduler(SchedulerPlugin):
     def _drain(self, body: dict[str, Any]) -> int:
         members = self.machine.drain_job(str(body["job"]))
         for address in members:
-            self._scheduler.worker_send(address, {"op": link.LEAVE})
+            self._leave(address)
         return len(members)
+
+    def _leave(self, address: str) -> None:
+        """It takes no more tasks, and leaves when what runs there has ended."""
+        self.machine.drain(address)
+        self._scheduler.worker_send(address, {"op": link.LEAVE})
+
+    def _foresee(self, body: dict[str, Any]) -> None:
+        """What a client expects to submit; its latest word counts, for so many seconds."""
+        batches = [batch_of_dict(one, f"tasks[{i}]") for i, one in enumerate(body["tasks"])]
+        self._foreseen.announce(str(body["source"])[:_SOURCE], batches, self.now(), float(body["seconds"]))
+
+    def _let_leave(self) -> None:
+        """Members of jobs that whoever gets the pool its allocations wants to end."""
+        with contextlib.suppress(FileNotFoundError):
+            leaving = set(json.loads(self.folder.leaving.read_text(encoding="utf-8")))
+            for address, station in self.machine.stations.items():
+                if station.member.job in leaving and not station.draining:
+                    self._leave(address)
+
+    def demand(self) -> Demand:
+        """What the pool is going to need."""
+        now = self.now()
+        return self.machine.demand(now, self._others["waiting"], self._foreseen.batches(now))
 
     async def _wait(self, body: dict[str, Any]) -> bool:
         """Whether all of these tasks have ended within some seconds."""

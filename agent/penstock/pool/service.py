@@ -153,6 +153,7 @@ class Service:
             "memory": capacity.memory,
             "gpus": capacity.gpus,
             "left": left,
+            "gives_back": self._terms.gives_back,
             "has": self._tasks.attempts,
         }
 

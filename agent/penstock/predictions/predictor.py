@@ -17,6 +17,7 @@ from penstock.predictions.recorder import Recorder
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
+from penstock.waits.base import Distribution, Estimate, Observation
 from penstock.waits.geometry import key_of
 from penstock.waits.learners import DEFAULT, make
 from penstock.waits.model_store import ModelStore
@@ -79,6 +80,18 @@ class Predictions:
         news = self._one_user and await self._standing.refresh()
         # Slurm is asked for what the job asks for, which may leave more open than what it is learned under.
         return await self.forecast.prepare({key_of(self._complete(g)): g for g in geometries}) or news
+
+    def predict(self, geometry: Geometry) -> Estimate:
+        """The wait to count with."""
+        return self.model_store.predict(geometry)
+
+    def around(self, geometry: Geometry, estimate: Estimate) -> Distribution:
+        """Waits to reckon with when that was predicted."""
+        return self.model_store.around(geometry, estimate)
+
+    def observe(self, geometry: Geometry, observation: Observation, estimate: Estimate | None) -> None:
+        """Learn from a wait."""
+        self.model_store.observe(geometry, observation, estimate)
 
     async def learn_history(self) -> None:
         """At the first start: what accounting knows of the user's waits."""

@@ -14,9 +14,10 @@ from penstock.api import Reason
 
 __all__ = ["FEATURES", "NOT_ALLOWED", "Feature", "Rule", "Subject", "refusal"]
 
-Feature = Literal["workflows", "malleable", "select", "slots"]
+Feature = Literal["workflows", "malleable", "select", "slots", "pool"]
 FEATURES: Final[tuple[Feature, ...]] = get_args(Feature)
-"""What can be allowed or paused: workflows, resizing MPI jobs, placing and moving the tasks of bags, holding slots."""
+"""What can be allowed or paused: workflows, resizing MPI jobs, placing and moving the tasks of bags, holding slots,
+allocations of pools."""
 NOT_ALLOWED: Final = "not-allowed"
 """The code of the reason."""
 

@@ -1,0 +1,1 @@
+"""A pool that gets its own allocations: what it should ask Slurm for, and asking it."""

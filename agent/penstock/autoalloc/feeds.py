@@ -1,0 +1,92 @@
+"""The agent's share in pools that get their own allocations: a pass over each of its user's, every few seconds."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import structlog
+
+from penstock.api import Decision, Snapshot
+from penstock.autoalloc.acts import AutoActs
+from penstock.autoalloc.choose import Verdict
+from penstock.autoalloc.order import AutoState, forget, held_alone, read_state, write_state
+from penstock.autoalloc.passes import AutoPass, WaitSource
+from penstock.config import Config
+from penstock.core.executor import Executor
+from penstock.errors import NotNow, PenstockError
+from penstock.host.clock import Clock, Rest
+from penstock.host.files import replace
+from penstock.pool.demand import Demand, demand_from_dict
+from penstock.pool.folder import PoolFolder, pools
+from penstock.slurm.base import Reader
+
+__all__ = ["PoolFeeds", "demand_of", "one_pass"]
+
+_log = structlog.get_logger(__name__)
+_INTERVAL: Final = 5.0
+
+
+class PoolFeeds:
+    """A controller of the loop. What it does is written down by the executor as it happens."""
+
+    def __init__(self, config: Config, slurm: Reader, executor: Executor, waits: WaitSource, clock: Clock) -> None:
+        self._config = config
+        self._slurm, self._executor, self._waits, self._clock = slurm, executor, waits, clock
+        self._rest = Rest()
+
+    async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
+        """A pass over each pool that somebody has ordered allocations for. What goes wrong with one is logged, and
+        tried again at the next pass."""
+        now = self._clock.now()
+        if self._rest.lasts(now):
+            return []
+        self._rest = Rest(now, now + _INTERVAL)
+        for folder in self._ordered():
+            try:
+                with held_alone(folder):
+                    await one_pass(folder, snapshot, self._slurm, self._executor, self._waits)
+            except NotNow:
+                continue  # somebody is at it
+            except PenstockError as error:
+                _log.warning("a pool could not be looked after", pool=folder.name, why=str(error))
+        return []
+
+    def next_wake(self, now: float) -> float | None:
+        """When the next pass is due; None where there is no such pool."""
+        return self._rest.end(now) if self._ordered() else None
+
+    def _ordered(self) -> list[PoolFolder]:
+        return [folder for folder in pools(self._config) if folder.wanted.exists()]
+
+
+async def one_pass(
+    folder: PoolFolder, snapshot: Snapshot, slurm: Reader, executor: Executor, waits: WaitSource
+) -> Verdict | None:
+    """One pass over one pool, which the caller has locked (`held_alone`). Raises PenstockError."""
+    state = read_state(folder)
+    if state is None:
+        return None
+    acts = AutoActs(executor, folder, state.order)
+    work = AutoPass(slurm, acts, waits, lambda: write_state(folder, state))
+    before = _leaving(state)
+    verdict = await work.run(state, demand_of(folder), snapshot)
+    if (leaving := _leaving(state)) != before:
+        replace(folder.leaving, json.dumps(leaving))
+    if state.off and not state.allocations:
+        forget(folder)
+    return verdict
+
+
+def _leaving(state: AutoState) -> list[str]:
+    return sorted(str(each.job) for each in state.allocations if each.leaving and each.started is not None)
+
+
+def demand_of(folder: PoolFolder) -> Demand | None:
+    """What the pool's scheduler says it needs; None: the pool is stopped. One of long ago where it says nothing."""
+    if folder.address() is None:
+        return None
+    try:
+        return demand_from_dict(json.loads(folder.demand.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return Demand(0.0)
