@@ -191,6 +191,12 @@ class _State:
         return _Ends(ends / (len(QUANTILES) - 1), works, left)
 
 
+def _about(seconds: float) -> str:
+    """As exact as a forecast is worth."""
+    unit = next(unit for least, unit in ((7200.0, 600.0), (600.0, 60.0), (60.0, 10.0), (0.0, 1.0)) if seconds >= least)
+    return duration_text(round(seconds / unit) * unit)
+
+
 def _lane(size: NodeSize, start: float, end: float, nodes: int = 1) -> Lane:
     return Lane(start, end - RESERVE, size.cores, size.memory, size.gpus, nodes)
 
@@ -300,11 +306,11 @@ def _best(state: _State, caps: AutoCaps, waits: Waits, now: _Ends) -> tuple[_Sta
             cost = (jobs, -shape.limit)
             text = (
                 f"{plural(jobs, 'allocation')} of {shape}: {'it is' if jobs == 1 else 'they are'} expected to start in "
-                f"{duration_text(quantiles[1])} (9 of 10: within {duration_text(quantiles[3])}), and then all tasks "
-                f"end in {duration_text(then.mean)}"
+                f"{_about(quantiles[1])} (9 of 10: within {_about(quantiles[3])}), and then all tasks "
+                f"end in {_about(then.mean)}"
             )
             if not now.left:
-                text += f", not {duration_text(now.mean)}"
+                text += f", not {_about(now.mean)}"
             found.append((then, cost, tried, text))
     if not found:
         return None

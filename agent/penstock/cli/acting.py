@@ -69,6 +69,13 @@ class Acting:
             carry_on(slurm.budget, store, slurm)
         return executor
 
+    @property
+    def store(self) -> Store:
+        """Where what is done is written down. Raises StoreError likewise."""
+        assert self.executor is not None
+        assert self._store is not None
+        return self._store
+
     async def close(self) -> None:
         """Neither is used afterwards."""
         if self._audit is not None:

@@ -32,6 +32,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         "hold open": (("penstock hold open -N 2 -t 3h --at 18:00", "Two nodes from the evening on."),),
         "ledger": (("penstock ledger --account lab --budget 5000", "What the account may spend in all."),),
         "profile": (("penstock profile --runs 5 -- ./md --steps 1000", "Measure a program."),),
+        "pool auto": (("penstock pool auto --max-nodes 8 -t 4h -- --mem=0", "Up to 8 nodes, by jobs of at most 4 h."),),
         "pool start": (("penstock pool start --detach", "Open a pool in the background."),),
         "pool join": (("penstock pool join --idle 5m", "The last line of a job's script."),),
         "pool submit": (("penstock pool submit -t 2m -- ./model --seed 1", "One task."),),

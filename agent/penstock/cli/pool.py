@@ -19,6 +19,7 @@ from penstock.cli.former import formerly
 from penstock.cli.groups import CommandGroup
 from penstock.cli.memory import MEM
 from penstock.cli.output import emit_json
+from penstock.cli.poolauto import auto
 from penstock.cli.poolstage import drain, stage
 from penstock.cli.poolview import cancel, in_pool, logs, status, top
 from penstock.cli.times import TIME, Duration
@@ -247,5 +248,5 @@ def stop(name: str, drain: bool, as_json: bool) -> None:
         click.echo(f"Pool {name!r} is stopped; {plural(answer['left'], 'task')} had not ended")
 
 
-for _command in (status, top, logs, cancel, drain, stage):
+for _command in (auto, status, top, logs, cancel, drain, stage):
     pool.add_command(_command)

@@ -43,6 +43,7 @@ _AGENT: Final[Mapping[str, Any]] = {
     "on": site.On,
     "pause": site.Paused,
     "plan": planning.Plan | planning.SitesPlan,
+    "pool auto": pools.Auto,
     "pool cancel": pools.Cancel,
     "pool drain": pools.Drain,
     "pool logs": pools.Logs,

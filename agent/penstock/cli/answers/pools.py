@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.cli.answers.base import Answer, Part, absent
 
-__all__ = ["Cancel", "Drain", "Logs", "Start", "Status", "Stop", "Submit", "Top"]
+__all__ = ["Auto", "Cancel", "Drain", "Logs", "Start", "Status", "Stop", "Submit", "Top"]
 
 
 class Task(Part):
@@ -80,6 +80,68 @@ class Top(Status):
     """With the tasks that run, and those that failed."""
 
     listed: list[Task]
+
+
+class AutoOrder(Part):
+    """What the user allows: nodes that work and jobs that run at once, the longest limit; `cores` null: whole nodes."""
+
+    max_nodes: int
+    limit: float
+    max_jobs: int
+    idle: float
+    partitions: list[str]
+    account: str
+    qos: str
+    cores: int | None
+    options: list[str]
+    workdir: str
+
+
+class AutoAllocation(Part):
+    """A job that was asked for; `job` null: it is being submitted. `expected`: seconds until it starts, null: it has.
+    `joined`: the pool has its nodes; `leaving`: it was taken back, or leaves when its tasks have ended."""
+
+    job: int | None
+    nodes: int
+    limit: float
+    partition: str
+    submitted: float
+    started: float | None
+    joined: bool
+    leaving: bool
+    expected: float | None
+    why: str
+
+
+class AutoSubmission(Part):
+    """`jobs` jobs of so many nodes, a time limit and partitions (comma-separated)."""
+
+    nodes: int
+    limit: float
+    partition: str
+    jobs: int
+
+
+class AutoVerdict(Part):
+    """What is submitted and why; when all tasks are expected to have ended (seconds from then; null: never, as things
+    are); tasks that need more than an allocation may have."""
+
+    submit: list[AutoSubmission]
+    end: float | None
+    reasons: list[str]
+    unreachable: int
+
+
+class Auto(Answer):
+    """A pool that gets its own allocations (`on`); `paused`: why it has given up, or empty; `order` null: never one.
+    `verdict` is the last one, with --dry-run that of now."""
+
+    pool: str
+    on: bool
+    paused: str
+    order: AutoOrder | None
+    allocations: list[AutoAllocation]
+    verdict: AutoVerdict | None
 
 
 class Start(Answer):
