@@ -172,6 +172,7 @@ class App:
         self.leave: Callable[[], None] | None = None  # ends the process, where it is the agent's
         self.operations: Mapping[str, LocalOp] = {}
         self.loop: Loop | None = None
+        self.feeds: PoolFeeds | None = None
         self.server: Server | None = None
         self.local: LocalDoor | None = None
         self.remote: RemoteDoor | None = None
@@ -288,6 +289,7 @@ class App:
         _log.info(
             "how jobs grow here", backend=self.config.malleable.backend, no_merge=obstacle, operator=site.operator
         )
+        self.feeds = PoolFeeds(self.config, self.backend, self.executor, self.predictions, self.clock, self.wake)
         self.loop = Loop(
             self.observer,
             [
@@ -297,7 +299,7 @@ class App:
                 self.predictions.recorder,
                 self.workflows,
                 *([self.malleable] if resizes else []),
-                PoolFeeds(self.config, self.backend, self.executor, self.predictions, self.clock),
+                self.feeds,
                 Slots(self.config, self.backend, self.executor, self.clock, self.told_of_reserved),
                 self.auditor,
                 self.drain,
@@ -514,7 +516,7 @@ async def _serve(config: Config, config_path: Path | None, leadership: Leadershi
         if config.metrics.listen:  # also while Slurm is waited for
             app.metrics.serve(config.metrics.listen)
         await _start_patiently(app, stop)
-        if app.loop is None:
+        if app.loop is None or app.feeds is None:
             return
         await app.open_doors()
         _log.info("ready", version=__version__, pid=os.getpid(), socket=str(config.socket_path))
@@ -526,6 +528,7 @@ async def _serve(config: Config, config_path: Path | None, leadership: Leadershi
         app.loop.longest_rest = sdnotify.watchdog() / 2
         history = asyncio.ensure_future(app.predictions.learn_history())
         messages = asyncio.ensure_future(app.messenger.run())
+        feeds = asyncio.ensure_future(app.feeds.watch())
         passes = asyncio.ensure_future(app.loop.run())
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait({passes, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -534,6 +537,7 @@ async def _serve(config: Config, config_path: Path | None, leadership: Leadershi
         stopped.cancel()
         history.cancel()
         messages.cancel()
+        feeds.cancel()
         # A Slurm command may hang for its whole time limit; what it was about is read back at the next start.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(passes, _PATIENCE_AT_STOP)

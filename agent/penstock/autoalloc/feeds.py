@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -25,15 +27,27 @@ __all__ = ["PoolFeeds", "demand_of", "one_pass"]
 
 _log = structlog.get_logger(__name__)
 _INTERVAL: Final = 5.0
+_GLANCE: Final = 2.0
 
 
 class PoolFeeds:
-    """A controller of the loop. What it does is written down by the executor as it happens."""
+    """A controller of the loop. What it does is written down by the executor as it happens. `wake` asks the loop for a
+    pass."""
 
-    def __init__(self, config: Config, slurm: Reader, executor: Executor, waits: WaitSource, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: Config,
+        slurm: Reader,
+        executor: Executor,
+        waits: WaitSource,
+        clock: Clock,
+        wake: Callable[[str], None],
+    ) -> None:
         self._config = config
         self._slurm, self._executor, self._waits, self._clock = slurm, executor, waits, clock
+        self._wake = wake
         self._rest = Rest()
+        self._busy = False
 
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
         """A pass over each pool that somebody has ordered allocations for. What goes wrong with one is logged, and
@@ -42,10 +56,12 @@ class PoolFeeds:
         if self._rest.lasts(now):
             return []
         self._rest = Rest(now, now + _INTERVAL)
+        self._busy = False
         for folder in self._ordered():
             try:
                 with held_alone(folder):
                     await one_pass(folder, snapshot, self._slurm, self._executor, self._waits)
+                self._busy |= _is_busy(folder)
             except NotNow:
                 continue  # somebody is at it
             except PenstockError as error:
@@ -53,11 +69,38 @@ class PoolFeeds:
         return []
 
     def next_wake(self, now: float) -> float | None:
-        """When the next pass is due; None where there is no such pool."""
-        return self._rest.end(now) if self._ordered() else None
+        """When the next pass is due; None where no such pool has anything to do."""
+        return self._rest.end(now) if self._busy else None
+
+    async def watch(self) -> None:
+        """Ask for a pass when an order, or what a pool needs, has become something else: until it is cancelled."""
+        known: object = None
+        while True:
+            found = [(folder.name, _news(folder)) for folder in self._ordered()]
+            if found != known:
+                known = found
+                self._wake("pool")
+            await asyncio.sleep(_GLANCE)
 
     def _ordered(self) -> list[PoolFolder]:
         return [folder for folder in pools(self._config) if folder.wanted.exists()]
+
+
+def _is_busy(folder: PoolFolder) -> bool:
+    state = read_state(folder)
+    demand = demand_of(folder)
+    return state is not None and bool(state.allocations or (demand is not None and demand.waiting))
+
+
+def _news(folder: PoolFolder) -> object:
+    """What a pass should follow soon, when it changes."""
+    try:
+        order = json.loads(folder.wanted.read_text(encoding="utf-8"))
+        demand = demand_of(folder)
+    except (OSError, ValueError, PenstockError):
+        return None
+    needs = None if demand is None else (bool(demand.waiting), sorted({member.job for member in demand.members}))
+    return (order.get("order"), order.get("off"), order.get("paused"), needs)
 
 
 async def one_pass(

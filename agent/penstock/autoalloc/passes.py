@@ -48,6 +48,8 @@ _FAILURES: Final = 10
 """Submissions that fail one after the other before nothing more is asked for."""
 _LOSSES: Final = 3
 """Allocations that end one after the other without having joined, likewise."""
+_YOUNG: Final = 60.0
+"""Seconds in which Slurm may start a job at its next turn."""
 _IDLE: Final = 30.0
 _LAST: Final = 600.0
 """Seconds for which no task must have waited before what is queued is taken back: where nothing runs any more, and
@@ -283,9 +285,11 @@ def _quantiles(waits: Distribution) -> tuple[float, ...]:
     return tuple(waits.quantile(q) for q in QUANTILES)
 
 
-def _starts(waits: Sequence[float], waited: float) -> tuple[float, ...]:
-    """Quantiles of what is left of a wait that has lasted so long: those that are not over yet share the chances."""
-    left = [each - waited for each in waits if each > waited]
+def _starts(waits: Sequence[float], since: float) -> tuple[float, ...]:
+    """Quantiles of what is left of a wait that has lasted so long: those that are not over yet share the chances. One
+    that has just begun, or may have ended since the last look at Slurm, says nothing yet."""
+    waited = max(since - _YOUNG, 0.0)
+    left = [max(each - since, 0.0) for each in waits if each > waited or not waited]
     if not left:
         return tuple(waited * factor for factor in (0.1, 0.25, 0.5, 1.0))
     return tuple(left[min(int(q * len(left)), len(left) - 1)] for q in QUANTILES)

@@ -28,7 +28,7 @@ from penstock.core.observe import Observer
 from penstock.errors import AgentUnavailable, NotNow, PenstockError, UserError
 from penstock.ipc.client import ask_agent
 from penstock.pool.client import ask
-from penstock.pool.demand import demand_from_dict
+from penstock.pool.demand import Demand, demand_from_dict
 from penstock.pool.folder import PoolFolder, pool_folder
 from penstock.predictions.predictor import Predictions
 from penstock.state.store import Store
@@ -95,7 +95,10 @@ def auto(
         raise click.UsageError("--resume and --off take no other options")
     if dry_run:
         state = _ordered(folder, given, options, keep=False)
-        _say_verdict(folder, state, asyncio.run(_look(config, folder, state)), as_json)
+        if folder.address() is None:
+            raise AgentUnavailable(f"pool {name!r} has no scheduler; {folder.start} starts one")
+        demand = demand_from_dict(ask(folder, "demand"))
+        _say_verdict(folder, state, asyncio.run(_look(config, folder, state, demand)), as_json)
         return
     if given or options:
         _ordered(folder, given, options, keep=True)
@@ -151,11 +154,8 @@ def _resume(folder: PoolFolder) -> None:
         write_state(folder, state)
 
 
-async def _look(config: Config, folder: PoolFolder, state: AutoState) -> Verdict:
+async def _look(config: Config, folder: PoolFolder, state: AutoState, demand: Demand) -> Verdict:
     """What would be asked for now, with a look at the queue and nothing learned."""
-    demand = demand_from_dict(ask(folder, "demand")) if folder.address() is not None else None
-    if demand is None:
-        raise AgentUnavailable(f"pool {folder.name!r} has no scheduler; {folder.start} starts one")
     async with acting(config) as hand:
         looking = _Looking(config, hand, Store(":memory:"))
         acts = AutoActs(hand.executor, folder, state.order)

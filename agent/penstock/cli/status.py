@@ -27,7 +27,7 @@ from penstock.state.store import Store
 __all__ = ["explain", "status", "top"]
 
 _LATEST = 5
-_OWN = re.compile(r"(hold|bag):([0-9]{1,18})")
+_OWN = re.compile(r"(hold|bag):([0-9]{1,18})|(pool):([A-Za-z0-9][A-Za-z0-9_.-]{0,39})")
 _RUN = re.compile(r"w?([0-9]{1,18})(/.+)?")
 _MALLEABLE = ("job", "phase", "ranks", "target", "companions", "note")
 
@@ -174,7 +174,7 @@ def _workflow(config: Config, subject: str) -> tuple[str, str]:
     if not same:
         raise silent or UserError(
             "SUBJECT must be a job number such as 1234, w3 for workflow 3, the name of a workflow such as mosaic, one "
-            f"of its stages such as mosaic/merge, hold:2, bag:2, or agent, not {subject!r}"
+            f"of its stages such as mosaic/merge, hold:2, bag:2, pool:main, or agent, not {subject!r}"
         )
     run = find(same, which)
     called = f"workflow {run.label}"
@@ -192,7 +192,7 @@ def explain(subject: str, as_json: bool) -> None:
     """Say what was decided and why.
 
     SUBJECT is a job number, wN for workflow N, the name of a workflow, either of these with /STAGE for one of its
-    stages, hold:N, bag:N, or agent. Of several workflows of one name it is the newest.
+    stages, hold:N, bag:N, pool:NAME, or agent. Of several workflows of one name it is the newest.
     """
     config = load()
     if subject.isdecimal():
@@ -200,7 +200,7 @@ def explain(subject: str, as_json: bool) -> None:
     elif subject == "agent":
         named, note = "agent", ""
     elif (known := _OWN.fullmatch(subject)) is not None:
-        named, note = f"{known[1]} {known[2]}", ""
+        named, note = f"{known[1] or known[3]} {known[2] or known[4]}", ""
     else:
         named, note = _workflow(config, subject)
     decisions = _decided(config, named)

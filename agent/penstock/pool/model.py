@@ -22,6 +22,7 @@ __all__ = [
     "PoolTask",
     "TaskPhase",
     "Use",
+    "idle_share",
     "memory_of",
     "task_from_dict",
     "task_to_dict",
@@ -30,6 +31,8 @@ __all__ = [
 _RETRIES: Final = 2
 _MAX_RETRIES: Final = 100
 _MAX_CORES: Final = 100_000
+_LEAST_IDLE: Final = 5.0  # seconds
+_IDLE_SHARE: Final = 0.05
 
 
 class TaskPhase(StrEnum):
@@ -125,6 +128,11 @@ class PoolMember:
     capacity: Capacity
     ends: float | None = None
     gives_back: bool = False
+
+
+def idle_share(lasted: float) -> float:
+    """Seconds that a member which gives back what it cannot use may idle when it has been there for so long."""
+    return max(_LEAST_IDLE, _IDLE_SHARE * lasted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from penstock.pool import link
 from penstock.pool.executor import Ended
 from penstock.pool.folder import PoolFolder
 from penstock.pool.holding import HeldTasks, Terms
-from penstock.pool.model import AttemptOutcome, task_from_dict
+from penstock.pool.model import AttemptOutcome, idle_share, task_from_dict
 from penstock.pool.signals import Whom
 
 __all__ = ["CONNECT", "Service"]
@@ -54,7 +54,7 @@ class Service:
         self._ends = ends
         self._stop = stop
         self._told_to_leave = False
-        self._busy_at = time.monotonic()
+        self._begun = self._busy_at = time.monotonic()
         self.joined = False
 
     async def serve(self, url: str, host: str, scratch: Path) -> str:
@@ -127,9 +127,17 @@ class Service:
             return "the pool asked it to"
         if self._ends is not None and now > self._ends - _LAST_TASKS:
             return "its allocation nears its end"
-        if self._terms.idle is not None and now - self._busy_at > self._terms.idle:
+        if self._terms.idle is not None and now - self._busy_at > self._patience(now):
             return "nothing to do"
         return ""
+
+    def _patience(self, now: float) -> float:
+        """Seconds that it stays without a task. One that gives back what it cannot use idles for a twentieth of its time,
+        or a few seconds where that is longer."""
+        assert self._terms.idle is not None
+        if not self._terms.gives_back:
+            return self._terms.idle
+        return min(self._terms.idle, idle_share(now - self._begun))
 
     async def _drain(self) -> None:
         """Take no more; give what runs a chance to end: to the allocation's end, or some seconds after SIGTERM."""

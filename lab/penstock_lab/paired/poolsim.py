@@ -16,6 +16,7 @@ from typing import Final
 from penstock.api import JobState
 from penstock.autoalloc.choose import JOIN, RESERVE
 from penstock.pool.demand import Demand, MemberLoad, RunTimes, TaskBatch, coalesced
+from penstock.pool.model import idle_share
 from penstock_lab.mock.engine import Engine
 
 __all__ = ["PoolWorkload", "SimPool", "SimTask", "tasks_of"]
@@ -54,6 +55,7 @@ class _Member:
     running: int = 0
     idle_since: float = 0.0
     since: float = 0.0
+    joined: float = 0.0
     busy: float = 0.0  # seconds with a task
     leaving: bool = False
 
@@ -97,7 +99,7 @@ class SimPool:
         """When something happens here by itself."""
         due = [self._heap[0][0]] if self._heap else []
         due += self._joining.values()
-        due += [m.idle_since + self.idle for m in self.members.values() if not m.running]
+        due += [m.idle_since + self._patience(m) for m in self.members.values() if not m.running]
         due += [m.ends for m in self.members.values() if not m.running]
         if self.phase < len(self.workload.phases) and (after := self.workload.phases[self.phase][0]) is not None:
             due.append(self.begin + after)
@@ -147,7 +149,7 @@ class SimPool:
             return
         for index in range(len(job.nodes)):
             key = (number, index)
-            self.members[key] = _Member(number, index, job.limit_at - RESERVE, self.cores, idle_since=now)
+            self.members[key] = _Member(number, index, job.limit_at - RESERVE, self.cores, idle_since=now, joined=now)
             self._ends[key] = []
 
     def _start(self, now: float) -> None:
@@ -184,7 +186,11 @@ class SimPool:
     def _leaves(self, member: _Member, now: float) -> bool:
         if self.waiting and self.gives_back and now + self.waiting[0].said > member.ends:
             return True
-        return now >= member.ends or now - member.idle_since >= self.idle
+        return now >= member.ends or now - member.idle_since >= self._patience(member)
+
+    def _patience(self, member: _Member) -> float:
+        lasted = member.idle_since - member.joined
+        return min(self.idle, idle_share(lasted)) if self.gives_back else self.idle
 
     def _leave(self, key: tuple[int, int], now: float) -> None:
         del self.members[key]
