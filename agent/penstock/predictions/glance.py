@@ -32,6 +32,8 @@ _KEPT: Final = 5000
 """Answers that are kept until the next look."""
 _JUDGED: Final = 1000
 """Waits by which it is judged how often predictions held, the newest ones."""
+_NEVER: Final = 10 * 366 * 86400.0
+"""Seconds; what is longer, or has no end, is said to be this long: not everybody reads a JSON with infinities."""
 _SHARE: Final = "coverage_95"
 
 
@@ -185,8 +187,8 @@ class WaitGlance:
         _, quantiles = predicted(self._model_store, geometry)
         return {
             # What nothing is known of has a guess as well, which is of no use to somebody who has to choose.
-            "p50": quantiles["50"] if known else None,
-            "p95": quantiles["95"] if known else None,
+            "p50": min(quantiles["50"], _NEVER) if known else None,
+            "p95": min(quantiles["95"], _NEVER) if known else None,
             "known_waits": len(own),
             _SHARE: calibration(own)[_SHARE],
             "slurm": hints.get("slurm"),
