@@ -32,7 +32,7 @@ class PenstockSpawner(SlurmSpawner):
     profiles = List(
         Dict(),
         help="What users choose from, in this order. Each has a `name` of its own, a `title`, and what it asks of "
-        "Slurm: partition, runtime, memory, nprocs, gres, qos, account, and so on, as the spawner's `req_` settings.",
+        "Slurm: partition, runtime, memory, nprocs, gres, options, and what else `batch_script` has.",
     ).tag(config=True)
     penstock_socket = Unicode(help="The agent's socket; default: that of the site's agent.").tag(config=True)
     penstock_patience = Float(

@@ -1,0 +1,355 @@
+"""Expected waits in portals on a real Slurm: JupyterHub with its own server programs, the app of Open OnDemand, and a
+thousand questions that cost Slurm nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import SlurmAgent
+
+from browser import Browser, browser
+from penstock_lab.cluster import Cluster
+from penstock_portals.asking import ask, expect
+from portal import PORTALS, Portal
+
+READY = os.environ.get("PENSTOCK_TEST_JUPYTERHUB", "")
+"""A virtual environment with what PACKAGES names that the cluster's users can read, instead of a new one."""
+PACKAGES = ("jupyterhub==6.1.1", "batchspawner==1.3.0", "jupyter_server>=2,<3")
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600, func_only=True)]
+HOUR = 3600.0
+
+
+@pytest.fixture
+def halves(cluster: Cluster) -> Iterator[Cluster]:
+    """Besides batch there are `busy`, whose four nodes bob has for twenty minutes, and `idle`."""
+    for name, nodes in (("busy", "n[1-4]"), ("idle", "n[5-8]")):
+        words = ["scontrol", "create", f"partition={name}", f"nodes={nodes}"]
+        cluster.run_as("root", words, check=True)
+    blocker = ["sbatch", "--parsable", "-o/dev/null", "-p", "busy", "-N4", "-t20", "--wrap", "sleep 1200"]
+    cluster.run_as("bob", blocker, check=True)
+    yield cluster
+    for name in ("busy", "idle"):
+        cluster.run_as("root", ["scancel", f"--partition={name}"])
+    until(lambda: not cluster.run_as("root", ["squeue", "-h"]).stdout, "an empty queue")
+    for name in ("busy", "idle"):
+        cluster.run_as("root", ["scontrol", "delete", f"partition={name}"], check=True)
+
+
+def until(probe: Any, what: str, seconds: float = 90.0) -> Any:
+    """Poll until `probe` gives something true, and return it."""
+    end = time.monotonic() + seconds
+    while not (found := probe()):
+        assert time.monotonic() < end, f"timed out waiting for {what}"
+        time.sleep(0.2)
+    return found
+
+
+def start(halves: Cluster, who: str, **sections: dict[str, Any]) -> SlurmAgent:
+    """An agent that has seen the blocker run."""
+    site = SlurmAgent(halves, who, **{"asa": {"predictor": "share-mix", "alternatives": None}, **sections}).start()
+
+    def seen() -> bool:
+        found = expect(str(site.socket), [{"partition": "busy", "time_limit": HOUR}], patience=10.0)["jobs"][0]
+        return (found["p50"] or 0) > 300
+
+    site.until(seen, "the blocker in the agent's look")
+    return site
+
+
+# -- JupyterHub --------------------------------------------------------------------------------------------------------
+
+CONFIG = """\
+import batchspawner
+from jupyterhub.proxy import Proxy
+
+class NoProxy(Proxy):  # who asks the hub itself needs none
+    should_start = False
+    async def get_all_routes(self): return self.routes
+    async def add_route(self, routespec, target, data):
+        self.routes[routespec] = {"routespec": routespec, "target": target, "data": data}
+    async def delete_route(self, routespec): self.routes.pop(routespec, None)
+    routes = {}
+
+c = get_config()
+told = TOLD
+c.JupyterHub.proxy_class = NoProxy
+c.JupyterHub.hub_bind_url = told["url"]
+c.JupyterHub.bind_url = told["public"]
+c.JupyterHub.db_url = "sqlite:///:memory:"
+c.JupyterHub.cookie_secret_file = told["folder"] + "/cookie"
+c.JupyterHub.authenticator_class = "dummy"
+c.Authenticator.allow_all = True
+c.JupyterHub.services = [{"name": "tests", "api_token": told["token"]}]
+c.JupyterHub.load_roles = [{"name": "tests", "services": ["tests"], "scopes": ["admin:users", "admin:servers"]}]
+
+c.JupyterHub.spawner_class = "penstock"
+c.PenstockSpawner.penstock_socket = told["socket"]
+c.PenstockSpawner.profiles = [
+    {"name": "small", "title": "A node, at once", "partition": "idle", "runtime": "30m", "nprocs": "1"},
+    {"name": "queue", "title": "A node of the others", "partition": "busy", "runtime": "10m", "nprocs": "1"},
+]
+c.PenstockSpawner.start_timeout = 600
+c.PenstockSpawner.exec_prefix = "runuser -u {username} --"
+c.PenstockSpawner.batchspawner_singleuser_cmd = told["bin"] + "/batchspawner-singleuser"
+c.PenstockSpawner.cmd = [told["bin"] + "/jupyterhub-singleuser"]
+c.PenstockSpawner.env_keep = ["PATH", "LANG", *told["keep"]]
+c.PenstockSpawner.req_homedir = told["home"]
+c.PenstockSpawner.req_srun = ""
+"""
+
+
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Path]:
+    """The folder of JupyterHub's programs, with this spawner."""
+    if READY:
+        yield Path(READY) / "bin"
+        return
+    place = Path(tempfile.mkdtemp(prefix="penstock-hub-", dir="/var/tmp"))
+    try:
+        place.chmod(0o755)
+        subprocess.run(["/usr/bin/python3", "-m", "venv", place / "venv"], check=True, umask=0o022)
+        pip = [str(place / "venv/bin/pip"), "install", "--quiet", "--disable-pip-version-check"]
+        first = subprocess.run([*pip, "--no-deps", PACKAGES[0]], capture_output=True, text=True, umask=0o022)
+        if first.returncode != 0:
+            reason = f"no package index can be reached for {PACKAGES[0]}: {first.stderr.strip()[-300:]}"
+            if os.environ.get("CI") == "true":
+                pytest.fail(reason)
+            pytest.skip(reason)
+        subprocess.run([*pip, *PACKAGES, str(PORTALS)], check=True, umask=0o022)
+        yield place / "venv" / "bin"
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+class Hub:
+    """A JupyterHub of root's, whose pages are asked for at the hub itself."""
+
+    def __init__(self, site_socket: str, cluster: Cluster, programs: Path) -> None:
+        self.cluster = cluster
+        self.login = cluster.users["alice"]
+        self.folder = Path(tempfile.mkdtemp(prefix="penstock-test-", dir="/var/tmp"))
+        self.token = secrets.token_hex(16)
+        ports = free_ports(2)
+        self.url = f"http://127.0.0.1:{ports[0]}/hub"
+        told = {
+            "url": f"http://127.0.0.1:{ports[0]}/hub/",
+            "public": f"http://127.0.0.1:{ports[1]}/",
+            "folder": str(self.folder),
+            "token": self.token,
+            "socket": site_socket,
+            "bin": str(programs),
+            "keep": sorted(cluster.env),
+            "home": str(cluster.home("alice")),
+        }
+        config = self.folder / "jupyterhub_config.py"
+        config.write_text(CONFIG.replace("TOLD", repr(told)))
+        self.log = self.folder / "log"
+        with self.log.open("w") as output:
+            self.process = cluster.popen_as(
+                "root",
+                [str(programs / "jupyterhub"), "-f", str(config)],
+                env={"PATH": f"{programs}:{cluster.user_env('alice')['PATH']}"},
+                cwd=self.folder,
+                stdout=output,
+                stderr=output,
+            )
+        until(self.answers, "the hub")
+
+    def answers(self) -> bool:
+        assert self.process.poll() is None, self.said()
+        try:
+            return bool(self.api("GET", "/"))
+        except OSError:
+            return False
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")[-6000:]
+
+    def api(self, method: str, where: str, body: Mapping[str, Any] | None = None) -> Any:
+        request = urllib.request.Request(
+            f"{self.url}/api{where}",
+            method=method,
+            headers={"Authorization": f"token {self.token}"},
+            data=None if body is None else json.dumps(body).encode(),
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def server(self) -> dict[str, Any]:
+        """Alice's server as the hub tells it; empty while there is none."""
+        return dict(self.api("GET", f"/users/{self.login}")["servers"].get("", {}))
+
+    def jobs(self) -> list[str]:
+        """State, partition, time limit and CPUs of each of her jobs."""
+        words = ["squeue", "-h", "-u", self.login, "-o", "%T %P %l %C"]
+        return self.cluster.run_as("root", words, check=True).stdout.splitlines()
+
+    def down(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    found = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return found
+
+
+def sign_in(hub: Hub, tab: Browser) -> None:
+    tab.open(f"{hub.url}/login?next=%2Fhub%2Fspawn")
+    tab.js(f"document.querySelector('#username_input').value = '{hub.login}'")
+    tab.js("document.querySelector('#login_submit').click()")
+    tab.until("document.querySelectorAll('input[name=profile]').length === 2")
+
+
+def test_a_hub_shows_waits_before_the_choice_and_the_place_in_the_queue_after_it(halves, programs):
+    site = start(halves, "operator", agent={"serve": "all"})
+    hub = Hub(str(site.socket), halves, programs)
+    try:
+        with browser() as tab:
+            sign_in(hub, tab)
+            text = tab.text()
+            assert re.search("A node, at once expected wait: (starts|mostly) at once", text), text
+            assert re.search("A node of the others expected wait: about (15|20) min", text), text
+            tab.js("document.querySelector('input[value=queue]').click()")
+            tab.js("document.querySelector('#spawn_form').requestSubmit()")
+            tab.until("location.pathname.includes('spawn-pending')")
+            tab.until("document.body.textContent.includes('Place 1 of 1 in partition busy.')")
+            assert re.search(r"Expected when it was submitted: about (15|20) min", tab.js("document.body.textContent"))
+        assert hub.jobs() == ["PENDING busy 10:00 1"]
+        halves.run_as("root", ["scancel", "-u", halves.users["bob"]], check=True)
+        until(lambda: hub.server().get("ready"), "the server", 180)
+        assert hub.jobs() == ["RUNNING busy 10:00 1"]
+        assert hub.server()["user_options"] == {"profile": "queue"}
+        hub.api("DELETE", f"/users/{hub.login}/server")
+        until(lambda: not hub.jobs(), "the end of the job")
+        # Whoever speaks to the API chooses a profile and nothing else.
+        request = {"profile": "small", "partition": "busy"}
+        try:
+            hub.api("POST", f"/users/{hub.login}/server", request)
+        except OSError as refused:
+            assert getattr(refused, "code", 0) in (400, 500)
+        until(lambda: not hub.server().get("pending"), "the refusal")
+        assert not hub.server().get("ready") and hub.jobs() == []
+    finally:
+        print(hub.said())
+        hub.down()
+        site.down()
+
+
+def test_a_hub_without_an_agent_offers_the_same_profiles(halves, programs):
+    hub = Hub("/nowhere/agent.sock", halves, programs)
+    try:
+        with browser() as tab:
+            sign_in(hub, tab)
+            assert "A node of the others" in tab.text() and "expected wait" not in tab.text()
+        hub.api("POST", f"/users/{hub.login}/server", {"profile": "small"})
+        until(lambda: hub.server().get("ready"), "the server", 180)
+        assert hub.jobs() == ["RUNNING idle 30:00 1"]
+        hub.api("DELETE", f"/users/{hub.login}/server")
+        until(lambda: not hub.jobs(), "the end of the job")
+    finally:
+        print(hub.said())
+        hub.down()
+
+
+# -- Open OnDemand, and what it costs ----------------------------------------------------------------------------------
+
+
+def test_the_app_of_a_portal_tells_its_user_what_to_expect(halves, tmp_path):
+    site = start(halves, "alice")
+    folder = site.place / "portal"
+    folder.mkdir()
+
+    def as_alice(words: list[str], **how: Any) -> subprocess.Popen[str]:
+        how.pop("text")
+        env = {"PENSTOCK_AGENT__SOCKET": str(site.socket)}
+        return halves.popen_as("alice", words, env=env, stdout=how["stdout"], stderr=how["stderr"])
+
+    portal = Portal(folder, {}, start=as_alice)
+    try:
+        status, busy = portal.json("/api/waits?partition=busy&nodes=2&time=1h")
+        assert status == 200 and re.match("about (15|20) min", busy["text"]), busy
+        sooner = {one["change"]: one for one in busy["sooner"]}
+        assert sooner["partition"]["partition"] in ("idle", "batch"), busy
+        assert sooner["partition"]["text"].startswith(f"in partition {sooner['partition']['partition']}: ")
+        status, idle = portal.json("/api/waits?partition=idle&nodes=2&time=1h")
+        assert status == 200 and idle["text"].endswith("at once") and idle["sooner"] == []
+        status, _, text = portal.get()
+        assert status == 200 and all(f"Partition {name}:" in text for name in ("batch", "busy", "idle"))
+        took = []
+        for number in range(30):
+            begun = time.monotonic()
+            assert portal.json(f"/api/waits?partition=busy&nodes=2&time={number + 1}m")[0] == 200
+            took.append(time.monotonic() - begun)
+        print(f"an answer of the app: median {1000 * statistics.median(took):.1f} ms, most {1000 * max(took):.1f} ms")
+    finally:
+        portal.down()
+        site.down()
+
+
+def requests(cluster: Cluster) -> int:
+    """Requests of alice's that slurmctld has had, by its own count."""
+    users = cluster.run_as("root", ["sdiag"], check=True).stdout.partition("by user")[2]
+    found = re.search(rf"^\s*{cluster.users['alice']}\s*\(.*count:(\d+)", users, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def test_a_thousand_questions_cost_slurm_nothing(halves):
+    site = start(halves, "alice")
+    site.down()
+    quiet = {"interval": 300, "idle_interval": 300}
+    site = start(halves, "alice", agent=quiet)
+    path = str(site.socket)
+    try:
+        wishes = [[{"partition": name, "nodes": n, "time_limit": HOUR}] for name in ("busy", "idle") for n in (1, 2, 4)]
+        before, took = requests(halves), []
+        for number in range(1000):
+            begun = time.monotonic()
+            found = expect(path, wishes[number % len(wishes)], sooner=True, patience=10.0)
+            took.append(time.monotonic() - begun)
+            assert found["jobs"][0]["p95"] is not None
+        assert requests(halves) == before, "no request for a thousand answers"
+        assert ask(path, {"op": "ping"})["pid"], "it has time for others"
+        ordered = sorted(1000 * each for each in took)
+        print(f"an answer at the socket: median {statistics.median(ordered):.2f} ms, most {ordered[-1]:.2f} ms")
+    finally:
+        site.down()
+
+
+def test_users_of_a_sites_agent_are_told_where_the_site_wants_it(halves):
+    for told_to in ("operators", "everybody"):
+        site = SlurmAgent(halves, "operator", agent={"serve": "all"}, asa={"told_to": told_to}).start()
+        try:
+            script = "import sys; sys.path.insert(0, sys.argv[1]); from penstock_portals.asking import expect\n"
+            script += "print(expect(sys.argv[2], [{}], patience=20)['jobs'][0]['partition'])"
+            words = ["/usr/bin/python3", "-IS", "-c", script, str(PORTALS), str(site.socket)]
+            done = halves.run_as("alice", words)
+            told = done.stdout.strip() == "batch"
+            assert told is (told_to == "everybody"), done.stderr
+            assert told or "asa.told_to: everybody" in done.stderr
+        finally:
+            site.down()
