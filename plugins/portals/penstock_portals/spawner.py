@@ -55,6 +55,11 @@ class PenstockSpawner(SlurmSpawner):
     def _form_of_profiles(self) -> Any:  # noqa: ANN401
         return _waits_form if self.profiles else ""
 
+    @default("apply_user_options")
+    def _nothing_to_apply(self) -> Any:  # noqa: ANN401
+        """The profile is looked up when its job is submitted: JupyterHub has nothing to warn of."""
+        return lambda _spawner, _options: None
+
     def options_from_form(self, formdata: Mapping[str, list[str]]) -> dict[str, str]:
         """What of the form is kept: the name of the profile. ValueError where there is none such."""
         options = {"profile": formdata["profile"][0]} if formdata.get("profile") else {}
