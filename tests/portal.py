@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
+import shlex
 import subprocess
 import urllib.error
 import urllib.request
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from places import PROJECT
 
+PAGES = PROJECT / "docs" / "tools"
 PORTALS = PROJECT / "plugins" / "portals"
 WHERE = "/pun/sys/penstock"
 
@@ -39,6 +41,13 @@ server.serve_forever()
 """
 
 
+def example(page: str, language: str) -> str:
+    """The first example in this language of a tool's page."""
+    found = re.search(rf"^```{language}\n(.*?)^```$", (PAGES / page).read_text(), re.DOTALL | re.MULTILINE)
+    assert found is not None, page
+    return found[1]
+
+
 class Portal:
     """One user's app; `pages` are files that lie beside it, by name."""
 
@@ -50,8 +59,8 @@ class Portal:
         start: Callable[..., subprocess.Popen[str]] = subprocess.Popen,
     ) -> None:
         app = folder / "app"
-        shutil.copytree(PORTALS / "ondemand" / "app", app)
-        shutil.copytree(PORTALS / "penstock_portals", app / "penstock_portals")
+        commands = example("ondemand.md", "sh").replace("/var/www/ood/apps/sys/penstock", shlex.quote(str(app)))
+        subprocess.run(["bash", "-euc", commands], cwd=PROJECT, check=True)
         for name, text in (pages or {}).items():
             (folder / name).write_text(text)
         words = ["/usr/bin/python3", "-IS", "-c", _SERVER, str(app), WHERE, str(folder)]

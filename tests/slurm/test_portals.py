@@ -25,7 +25,7 @@ from agents import SlurmAgent
 from browser import Browser, browser
 from penstock_lab.cluster import Cluster
 from penstock_portals.asking import ask, expect
-from portal import PORTALS, Portal
+from portal import PORTALS, Portal, example
 
 READY = os.environ.get("PENSTOCK_TEST_JUPYTERHUB", "")
 """A virtual environment with what PACKAGES names that the cluster's users can read, instead of a new one."""
@@ -36,17 +36,17 @@ HOUR = 3600.0
 
 @pytest.fixture
 def halves(cluster: Cluster) -> Iterator[Cluster]:
-    """Besides batch there are `busy`, whose four nodes bob has for twenty minutes, and `idle`."""
-    for name, nodes in (("busy", "n[1-4]"), ("idle", "n[5-8]")):
+    """Besides batch there are `long`, whose four nodes bob has for twenty minutes, and `interactive`."""
+    for name, nodes in (("long", "n[1-4]"), ("interactive", "n[5-8]")):
         words = ["scontrol", "create", f"partition={name}", f"nodes={nodes}"]
         cluster.run_as("root", words, check=True)
-    blocker = ["sbatch", "--parsable", "-o/dev/null", "-p", "busy", "-N4", "-t20", "--wrap", "sleep 1200"]
+    blocker = ["sbatch", "--parsable", "-o/dev/null", "-p", "long", "-N4", "-t20", "--wrap", "sleep 1200"]
     cluster.run_as("bob", blocker, check=True)
     yield cluster
-    for name in ("busy", "idle"):
+    for name in ("long", "interactive"):
         cluster.run_as("root", ["scancel", f"--partition={name}"])
     until(lambda: not cluster.run_as("root", ["squeue", "-h"]).stdout, "an empty queue")
-    for name in ("busy", "idle"):
+    for name in ("long", "interactive"):
         cluster.run_as("root", ["scontrol", "delete", f"partition={name}"], check=True)
 
 
@@ -64,7 +64,7 @@ def start(halves: Cluster, who: str, **sections: dict[str, Any]) -> SlurmAgent:
     site = SlurmAgent(halves, who, **{"asa": {"predictor": "share-mix", "alternatives": None}, **sections}).start()
 
     def seen() -> bool:
-        found = expect(str(site.socket), [{"partition": "busy", "time_limit": HOUR}], patience=10.0)["jobs"][0]
+        found = expect(str(site.socket), [{"partition": "long", "time_limit": HOUR}], patience=10.0)["jobs"][0]
         return (found["p50"] or 0) > 300
 
     site.until(seen, "the blocker in the agent's look")
@@ -74,7 +74,6 @@ def start(halves: Cluster, who: str, **sections: dict[str, Any]) -> SlurmAgent:
 # -- JupyterHub --------------------------------------------------------------------------------------------------------
 
 CONFIG = """\
-import batchspawner
 from jupyterhub.proxy import Proxy
 
 class NoProxy(Proxy):  # who asks the hub itself needs none
@@ -85,7 +84,6 @@ class NoProxy(Proxy):  # who asks the hub itself needs none
     async def delete_route(self, routespec): self.routes.pop(routespec, None)
     routes = {}
 
-c = get_config()
 told = TOLD
 c.JupyterHub.proxy_class = NoProxy
 c.JupyterHub.hub_bind_url = told["url"]
@@ -97,13 +95,6 @@ c.Authenticator.allow_all = True
 c.JupyterHub.services = [{"name": "tests", "api_token": told["token"]}]
 c.JupyterHub.load_roles = [{"name": "tests", "services": ["tests"], "scopes": ["admin:users", "admin:servers"]}]
 
-c.JupyterHub.spawner_class = "penstock"
-c.PenstockSpawner.penstock_socket = told["socket"]
-c.PenstockSpawner.profiles = [
-    {"name": "small", "title": "A node, at once", "partition": "idle", "runtime": "30m", "nprocs": "1"},
-    {"name": "queue", "title": "A node of the others", "partition": "busy", "runtime": "10m", "nprocs": "1"},
-]
-c.PenstockSpawner.start_timeout = 600
 c.PenstockSpawner.exec_prefix = "runuser -u {username} --"
 c.PenstockSpawner.batchspawner_singleuser_cmd = told["bin"] + "/batchspawner-singleuser"
 c.PenstockSpawner.cmd = [told["bin"] + "/jupyterhub-singleuser"]
@@ -157,13 +148,13 @@ class Hub:
             "public": f"http://127.0.0.1:{ports[1]}/",
             "folder": str(self.folder),
             "token": self.token,
-            "socket": site_socket,
             "bin": str(programs),
             "keep": sorted(cluster.env),
             "home": str(cluster.home("alice")),
         }
         config = self.folder / "jupyterhub_config.py"
-        config.write_text(CONFIG.replace("TOLD", repr(told)))
+        page = example("jupyterhub.md", "python").replace("/run/penstock/agent.sock", site_socket)
+        config.write_text(f"{page}\n{CONFIG.replace('TOLD', repr(told))}")
         self.log = self.folder / "log"
         with self.log.open("w") as output:
             self.process = cluster.popen_as(
@@ -240,22 +231,22 @@ def test_a_hub_shows_waits_before_the_choice_and_the_place_in_the_queue_after_it
         with browser() as tab:
             sign_in(hub, tab)
             text = tab.text()
-            assert re.search("A node, at once expected wait: (starts|mostly) at once", text), text
-            assert re.search("A node of the others expected wait: about (15|20) min", text), text
-            tab.js("document.querySelector('input[value=queue]').click()")
+            assert re.search("One CPU for two hours expected wait: (starts|mostly) at once", text), text
+            assert re.search("Two CPUs for a night expected wait: about (15|20) min", text), text
+            tab.js("document.querySelector('input[value=night]').click()")
             tab.js("document.querySelector('#spawn_form').requestSubmit()")
             tab.until("location.pathname.includes('spawn-pending')")
-            tab.until("document.body?.textContent.includes('Place 1 of 1 in partition busy.')")
+            tab.until("document.body?.textContent.includes('Place 1 of 1 in partition long.')")
             assert re.search(r"Expected when it was submitted: about (15|20) min", tab.js("document.body.textContent"))
-        assert hub.jobs() == ["PENDING busy 10:00"]
+        assert hub.jobs() == ["PENDING long 12:00:00"]
         halves.run_as("root", ["scancel", "-u", halves.users["bob"]], check=True)
         until(lambda: hub.server().get("ready"), "the server", 60)
-        assert hub.jobs() == ["RUNNING busy 10:00"]
-        assert hub.server()["user_options"] == {"profile": "queue"}
+        assert hub.jobs() == ["RUNNING long 12:00:00"]
+        assert hub.server()["user_options"] == {"profile": "night"}
         hub.api("DELETE", f"/users/{hub.login}/server")
         until(lambda: not hub.jobs(), "the end of the job")
         # Whoever speaks to the API chooses a profile and nothing else.
-        request = {"profile": "small", "partition": "busy"}
+        request = {"profile": "small", "partition": "long"}
         try:
             hub.api("POST", f"/users/{hub.login}/server", request)
         except OSError as refused:
@@ -273,10 +264,10 @@ def test_a_hub_without_an_agent_offers_the_same_profiles(halves, programs):
     try:
         with browser() as tab:
             sign_in(hub, tab)
-            assert "A node of the others" in tab.text() and "expected wait" not in tab.text()
+            assert "Two CPUs for a night" in tab.text() and "expected wait" not in tab.text()
         hub.api("POST", f"/users/{hub.login}/server", {"profile": "small"})
         until(lambda: hub.server().get("ready"), "the server", 60)
-        assert hub.jobs() == ["RUNNING idle 30:00"]
+        assert hub.jobs() == ["RUNNING interactive 2:00:00"]
         hub.api("DELETE", f"/users/{hub.login}/server")
         until(lambda: not hub.jobs(), "the end of the job")
     finally:
@@ -299,19 +290,19 @@ def test_the_app_of_a_portal_tells_its_user_what_to_expect(halves, tmp_path):
 
     portal = Portal(folder, {}, start=as_alice)
     try:
-        status, busy = portal.json("/api/waits?partition=busy&nodes=2&time=1h")
+        status, busy = portal.json("/api/waits?partition=long&nodes=2&time=1h")
         assert status == 200 and re.match("about (15|20) min", busy["text"]), busy
         sooner = {one["change"]: one for one in busy["sooner"]}
-        assert sooner["partition"]["partition"] in ("idle", "batch"), busy
+        assert sooner["partition"]["partition"] in ("interactive", "batch"), busy
         assert sooner["partition"]["text"].startswith(f"in partition {sooner['partition']['partition']}: ")
-        status, idle = portal.json("/api/waits?partition=idle&nodes=2&time=1h")
+        status, idle = portal.json("/api/waits?partition=interactive&nodes=2&time=1h")
         assert status == 200 and idle["text"].endswith("at once") and idle["sooner"] == []
         status, _, text = portal.get()
-        assert status == 200 and all(f"Partition {name}:" in text for name in ("batch", "busy", "idle"))
+        assert status == 200 and all(f"Partition {name}:" in text for name in ("batch", "long", "interactive"))
         took = []
         for number in range(30):
             begun = time.monotonic()
-            assert portal.json(f"/api/waits?partition=busy&nodes=2&time={number + 1}m")[0] == 200
+            assert portal.json(f"/api/waits?partition=long&nodes=2&time={number + 1}m")[0] == 200
             took.append(time.monotonic() - begun)
         print(f"an answer of the app: median {1000 * statistics.median(took):.1f} ms, most {1000 * max(took):.1f} ms")
     finally:
@@ -333,7 +324,11 @@ def test_a_thousand_questions_cost_slurm_nothing(halves):
     site = start(halves, "alice", agent=quiet)
     path = str(site.socket)
     try:
-        wishes = [[{"partition": name, "nodes": n, "time_limit": HOUR}] for name in ("busy", "idle") for n in (1, 2, 4)]
+        wishes = [
+            [{"partition": name, "nodes": nodes, "time_limit": HOUR}]
+            for name in ("long", "interactive")
+            for nodes in (1, 2, 4)
+        ]
         before, took = requests(halves), []
         for number in range(1000):
             begun = time.monotonic()
