@@ -26,8 +26,10 @@ from penstock.waits.wishes import changes, geometry_of_wish, is_sooner, misfit
 
 __all__ = ["MOST_JOBS", "WaitGlance"]
 
-MOST_JOBS: Final = 200
+MOST_JOBS: Final = 100
 """Jobs that one request may be about."""
+_MOST_SOONER: Final = 20
+"""Those of which it may be asked what would start sooner: ten predictions each, or more."""
 _KEPT: Final = 5000
 """Answers that are kept until the next look."""
 _JUDGED: Final = 1000
@@ -68,6 +70,8 @@ class WaitGlance:
             raise UserError("jobs: must be a list of jobs")
         if len(jobs) > MOST_JOBS:
             raise UserError(f"jobs: at most {MOST_JOBS} at once, not {len(jobs)}")
+        if sooner and len(jobs) > _MOST_SOONER:
+            raise UserError(f"sooner: of at most {_MOST_SOONER} jobs at once, not {len(jobs)}")
         snapshot, pace = self._observer.last, Pace()
         self._begin(snapshot)
         found = []
@@ -87,7 +91,8 @@ class WaitGlance:
         job = None if snapshot is None else snapshot.jobs.get(number)
         if snapshot is None or job is None or not seen:
             raise NotFound(f"there is no job {number} in the last look at the queue")
-        queue = [one.id for one in snapshot.pending(job.partition.partition(",")[0])] if job.pending else []
+        name = job.partition.partition(",")[0]
+        queue = [one.id for one in snapshot.pending(name)] if job.pending and name in snapshot.partitions else []
         return {
             **self._frame(snapshot),
             "job": job.id,
@@ -174,10 +179,11 @@ class WaitGlance:
         ]
 
     async def _expect(self, geometry: Geometry, pace: Pace) -> dict[str, Any]:
-        if geometry not in self._expected:
-            self._expected[geometry] = self._predict(geometry)
+        known = self._expected  # another request may begin a new look meanwhile
+        if geometry not in known:
+            known[geometry] = self._predict(geometry)
             await pace.give_way()  # a prediction takes milliseconds
-        return self._expected[geometry]
+        return known[geometry]
 
     def _predict(self, geometry: Geometry) -> dict[str, Any]:
         hints, key = self._model_store.hints(geometry), self._model_store.key(geometry)

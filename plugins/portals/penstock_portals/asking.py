@@ -47,9 +47,7 @@ def expect(
     path: str, jobs: Sequence[Mapping[str, Any]], *, sooner: bool = False, patience: float = PATIENCE
 ) -> dict[str, Any]:
     """What each of these jobs would wait, as the agent's request `expect` tells it. Raises NoAnswer, Refused."""
-    # `op` first: such requests have a measure of their own, as many may ask.
-    request = {"op": "expect", "jobs": list(jobs), "sooner": sooner}
-    return ask(path, request, patience)
+    return ask(path, {"op": "expect", "jobs": list(jobs), "sooner": sooner}, patience)
 
 
 def ask(path: str, request: Mapping[str, Any], patience: float = PATIENCE) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class SharedAnswers:
 
     async def turn(self, path: str, job: int, patience: float) -> dict[str, Any]:
         """Where this job stands in the queue, not older than some seconds. Raises NoAnswer, Refused."""
+        # `op` first: such requests have a measure of their own, as there is one for each server that waits.
         return await self._shared(path, {"op": "turn", "job": job}, patience)
 
     async def _shared(self, path: str, request: Mapping[str, Any], patience: float) -> dict[str, Any]:

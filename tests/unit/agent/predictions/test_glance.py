@@ -129,6 +129,25 @@ def test_a_new_look_is_a_new_answer(agent):
     assert agent.ask(ME, "expect", jobs=[{"nodes": 1}])["jobs"][0]["p50"] != before
 
 
+def test_an_answer_is_whole_also_when_a_look_and_another_question_come_between(agent):
+    jobs = [{"nodes": 1, "time_limit": 60 * n} for n in range(1, 41)]
+
+    async def ask():
+        return (await agent.app.operations["expect"](ME, {"jobs": jobs}))["jobs"]
+
+    async def between():
+        first = asyncio.ensure_future(ask())
+        await asyncio.sleep(0)
+        agent.slurm.clock.advance(60.0)
+        await agent.app.observer.look(0.0)
+        assert not first.done()
+        return await asyncio.gather(first, ask())
+
+    for found in agent.do(between()):
+        assert [one["time_limit"] for one in found] == [job["time_limit"] for job in jobs]
+        assert all(one["p50"] is not None for one in found)
+
+
 def test_what_would_start_sooner_is_named_where_it_would(agent, monkeypatch):
     waits = {HOUR * 24: 7200.0, HOUR * 12: 7000.0, HOUR * 8: 900.0, HOUR * 4: 60.0}
 
@@ -175,7 +194,8 @@ def test_ones_turn_in_the_queue_is_ones_own_to_see(agent):
     ("op", "request_", "said"),
     [
         ("expect", {}, "jobs: must be a list"),
-        ("expect", {"jobs": [{}] * 201}, "at most 200 at once"),
+        ("expect", {"jobs": [{}] * 101}, "at most 100 at once"),
+        ("expect", {"jobs": [{}] * 21, "sooner": True}, "sooner: of at most 20 jobs at once"),
         ("turn", {"job": "12"}, "job: must be the number"),
         ("turn", {"job": -1}, "job: must be the number"),
         ("hours", {"offset": "2h"}, "offset: must be the seconds"),
