@@ -132,20 +132,20 @@ def test_a_new_look_is_a_new_answer(agent):
 def test_an_answer_is_whole_also_when_a_look_and_another_question_come_between(agent):
     jobs = [{"nodes": 1, "time_limit": 60 * n} for n in range(1, 41)]
 
-    async def ask():
-        return (await agent.app.operations["expect"](ME, {"jobs": jobs}))["jobs"]
+    async def ask(wanted):
+        return (await agent.app.operations["expect"](ME, {"jobs": wanted}))["jobs"]
 
     async def between():
-        first = asyncio.ensure_future(ask())
+        first = asyncio.ensure_future(ask(jobs))
         await asyncio.sleep(0)
         agent.slurm.clock.advance(60.0)
         await agent.app.observer.look(0.0)
         assert not first.done()
-        return await asyncio.gather(first, ask())
+        return await asyncio.gather(first, ask(jobs[::-1]))
 
-    for found in agent.do(between()):
-        assert [one["time_limit"] for one in found] == [job["time_limit"] for job in jobs]
-        assert all(one["p50"] is not None for one in found)
+    found, turned = agent.do(between())
+    assert [one["time_limit"] for one in found] == [job["time_limit"] for job in jobs]
+    assert all(one["p50"] is not None for one in (*found, *turned))
 
 
 def test_what_would_start_sooner_is_named_where_it_would(agent, monkeypatch):
