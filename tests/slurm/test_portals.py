@@ -224,6 +224,7 @@ def sign_in(hub: Hub, tab: Browser) -> None:
     tab.until("document.querySelectorAll('input[name=profile]').length === 2")
 
 
+@pytest.mark.long
 def test_a_hub_shows_waits_before_the_choice_and_the_place_in_the_queue_after_it(halves, programs):
     site = start(halves, "operator", agent={"serve": "all"})
     hub = Hub(str(site.socket), halves, programs)
@@ -259,6 +260,7 @@ def test_a_hub_shows_waits_before_the_choice_and_the_place_in_the_queue_after_it
         site.down()
 
 
+@pytest.mark.long
 def test_a_hub_without_an_agent_offers_the_same_profiles(halves, programs):
     hub = Hub("/nowhere/agent.sock", halves, programs)
     try:

@@ -84,7 +84,8 @@ def chosen(profiles: Sequence[Profile], options: Mapping[str, Any]) -> Profile:
 def form_html(profiles: Sequence[Profile], told: Mapping[str, Any] | None, patience: float) -> str:
     """Radio buttons, a line for each profile. `told` is what the agent says of their jobs, None: it says nothing; the
     hub waits `patience` seconds for a server."""
-    waits = [_said(found, patience) for found in told["jobs"]] if told else [""] * len(profiles)
+    waits = [_said(found, patience) for found in told["jobs"]] if told else []
+    waits = waits if len(waits) == len(profiles) else [""] * len(profiles)  # no profile is lost by an odd answer
     lines = []
     for number, (profile, wait) in enumerate(zip(profiles, waits)):  # noqa: B905 (Python 3.9)
         name, title = escape(profile["name"]), escape(profile.get("title") or profile["name"])

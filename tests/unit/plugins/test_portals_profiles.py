@@ -65,6 +65,7 @@ def test_the_form_says_each_wait_and_escapes_what_is_configured():
 def test_without_an_agent_the_form_is_the_same_but_for_the_waits():
     text = form_html([SMALL, GPU], None, 300.0)
     assert text.count('type="radio"') == 2 and "wait" not in text
+    assert form_html([SMALL, GPU], {**ANSWER, "jobs": []}, 300.0).count('type="radio"') == 2
 
 
 @pytest.mark.parametrize(
