@@ -125,18 +125,18 @@ def test_in_a_browser_page_widget_and_form_say_it(portal):
         assert tab.js("getComputedStyle(document.querySelector('table')).borderCollapse") == "collapse", "its own style"
         tab.js("document.querySelector('[name=nodes]').value = '2'")
         tab.js("document.querySelector('form').requestSubmit()")
-        tab.until("document.body.innerText.includes('2 nodes for 1 h in main: starts at once')")
+        tab.until("document.body?.innerText.includes('2 nodes for 1 h in main: starts at once')")
         assert all(one.startswith((portal.host, "data:")) for one in tab.requests()), tab.requests()
 
         tab.open(f"{portal.host}/dashboard.html")
-        tab.until("document.body.innerText.includes('main, 1 node for 1 h: starts at once')")
+        tab.until("document.body?.innerText.includes('main, 1 node for 1 h: starts at once')")
         assert tab.js("document.getElementById('penstock-waits-look').getAttribute('role')") == "status"
 
         tab.open(f"{portal.host}/form.html")
         tab.js(CHECKS)
-        tab.until("document.body.innerText.includes('Expected wait: starts at once.')")
+        tab.until("document.body?.innerText.includes('Expected wait: starts at once.')")
         tab.js("checks.set('batch_connect_session_context_auto_queues', 'gone', 'change')")
-        tab.until("document.body.innerText.includes(\"partition: there is no 'gone'\")")
+        tab.until("document.body?.innerText.includes(\"partition: there is no 'gone'\")")
 
 
 # -- the agent's socket ------------------------------------------------------------------------------------------------
