@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from browser import CHECKS, browser
 from penstock_portals.asking import NoAnswer, Refused, ask, find_socket
+from penstock_portals.page import application_at
 from portal import PORTALS, Portal
 
 WIDGET = (PORTALS / "ondemand" / "dashboard" / "_penstock_waits.html.erb").read_text()
@@ -137,6 +140,21 @@ def test_in_a_browser_page_widget_and_form_say_it(portal):
         tab.until("document.body?.innerText.includes('Expected wait: starts at once.')")
         tab.js("checks.set('batch_connect_session_context_auto_queues', 'gone', 'change')")
         tab.until("document.body?.innerText.includes(\"partition: there is no 'gone'\")")
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["QUERY_STRING", "PATH_INFO", "REQUEST_METHOD", "SCRIPT_NAME", "HTTP_HOST"]),
+        st.text(max_size=30)
+        | st.sampled_from(["GET", "/", "/api/waits", "/api/partitions", "nodes=1&time=1h", "\xff"]),
+    )
+)
+def test_whatever_is_asked_is_answered(environ):
+    answers = []
+    body = b"".join(application_at("/nowhere/agent.sock")(environ, lambda *told: answers.append(told)))
+    ((status, headers),) = answers
+    assert status[:3] in ("400", "404", "405", "503")
+    assert int(dict(headers)["Content-Length"]) == len(body) or environ.get("REQUEST_METHOD") == "HEAD"
 
 
 # -- the agent's socket ------------------------------------------------------------------------------------------------
