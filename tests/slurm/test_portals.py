@@ -67,7 +67,11 @@ def start(halves: Cluster, who: str, **sections: dict[str, Any]) -> SlurmAgent:
         found = expect(str(site.socket), [{"partition": "long", "time_limit": HOUR}], patience=10.0)["jobs"][0]
         return (found["p50"] or 0) > 300
 
-    site.until(seen, "the blocker in the agent's look")
+    try:
+        site.until(seen, "the blocker in the agent's look")
+    except BaseException:
+        site.down()
+        raise
     return site
 
 
