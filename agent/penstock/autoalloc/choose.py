@@ -51,6 +51,8 @@ _PUT_OFF: Final = 1.25
 """What work that is put off counts for: so many seconds, and so much of its time under the cap."""
 _AT_ONCE: Final = 4
 """Kinds of allocations that are chosen in one pass."""
+_NOTICE: Final = 20.0
+"""Seconds until Slurm and the agent have noticed."""
 _LIKE: Final = 0.01
 """Ends that differ by so little (share) are alike."""
 
@@ -324,11 +326,13 @@ def _best(state: _State, caps: AutoCaps, waits: Waits, now: _Ends) -> tuple[_Sta
 
 def _allowed(state: _State, caps: AutoCaps, shape: AllocationShape, quantiles: tuple[float, ...]) -> int:
     """Nodes that may still be asked for in this shape."""
-    # What has most of its time left goes on, unless the new one comes later than that in any case.
+    # The last task that fits begins before a node's end. What has most of its time left goes on, unless the new one
+    # comes later than that in any case.
+    last_start = RESERVE + min((b.longest or b.seconds for b in state.batches), default=0.0)
     held = sum(
         run.shape.nodes
         for run in state.running
-        if run.left > quantiles[3] or run.left > max(run.shape.limit / 2, quantiles[0])
+        if run.left - last_start > quantiles[3] + JOIN + _NOTICE or run.left > max(run.shape.limit / 2, quantiles[0])
     )
     first, last = quantiles[1], quantiles[1] + shape.limit
     waiting = [(p.starts[1], p.shape.limit, p.shape.nodes) for p in state.pending]

@@ -132,8 +132,7 @@ class Service:
         return ""
 
     def _patience(self, now: float) -> float:
-        """Seconds that it stays without a task. One that gives back what it cannot use idles for a twentieth of its time,
-        or a few seconds where that is longer."""
+        """Seconds that it stays without a task; where it gives back what it cannot use, a share of its time at most."""
         assert self._terms.idle is not None
         if not self._terms.gives_back:
             return self._terms.idle
