@@ -96,6 +96,16 @@ class Station:
     draining: bool = False
     running: dict[int, float | None] = field(default_factory=dict)
     others: float = 0.0
+    room: MemberRoom | None = None  # what its own tasks leave; None: to be reckoned anew
+
+    def runs(self, number: int, used: float | None = None) -> None:
+        """It runs this task, with this CPU use."""
+        self.running[number], self.room = used, None
+
+    def runs_not(self, number: int) -> None:
+        """It runs this task no more."""
+        del self.running[number]
+        self.room = None
 
 
 class Machine:
@@ -170,7 +180,7 @@ class Machine:
             if entry is not None and number in self._unclaimed and entry.attempt == attempt:
                 self._unclaimed.discard(number)
                 entry.address = member.address
-                station.running[number] = None
+                station.runs(number)
                 if not entry.cancelled and not entry.again:
                     continue
             kills.append(Kill(member.address, number, attempt))
@@ -213,7 +223,7 @@ class Machine:
         entry = self.entries.get(number)
         if station is None or entry is None or number not in station.running or entry.attempt != attempt:
             return
-        del station.running[number]
+        station.runs_not(number)
         self._end(entry, outcome, code, why, use, now)
 
     def measured(self, address: str, cores: Mapping[int, float]) -> None:
@@ -221,7 +231,7 @@ class Machine:
         station = self.stations.get(address)
         for number, used in cores.items():
             if station is not None and number in station.running:
-                station.running[number] = used
+                station.runs(number, used)
 
     def cancel(self, numbers: Iterable[int], now: float) -> list[Kill]:
         """Take tasks back; those that run are to be killed, and are cancelled when they have ended, unless complete."""
@@ -423,7 +433,7 @@ class Machine:
         entry.attempt += 1
         entry.started, entry.ended = now, None
         entry.address, entry.node, entry.job = station.member.address, station.member.node, station.member.job
-        station.running[entry.id] = None
+        station.runs(entry.id)
         self.journal.append(
             {"op": "start", "id": entry.id, "n": entry.attempt, "at": now, "node": entry.node, "job": entry.job}
         )
@@ -481,6 +491,14 @@ class Machine:
             self._waiting.pop(entry.shape, None)
 
     def _room(self, station: Station) -> MemberRoom:
+        """What is left there, for a placement to take from."""
+        whole = station.room = station.room or self._whole_room(station)
+        loads = {name: Load(load.promised, load.used) for name, load in whole.loads.items()}
+        if station.others:
+            loads[_OTHERS] = Load(station.others, station.others)
+        return MemberRoom(whole.member, whole.memory, whole.gpus, whole.share, loads)
+
+    def _whole_room(self, station: Station) -> MemberRoom:
         capacity = station.member.capacity
         room = MemberRoom(station.member, _memory(station.member), capacity.gpus, self._share)
         for number, seen in station.running.items():
@@ -490,8 +508,6 @@ class Machine:
             load = room.loads.setdefault(task.workflow, Load())
             load.promised += task.cores
             load.used += task.cores if seen is None else min(seen, task.cores)
-        if station.others:
-            room.loads[_OTHERS] = Load(station.others, station.others)
         return room
 
 

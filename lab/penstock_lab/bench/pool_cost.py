@@ -7,7 +7,9 @@ their tasks end as soon as they are started (`--seconds`: so much later), becaus
 CPU than what is measured here. The link to the scheduler is the real one. What is told:
 
     pool         `--tasks` tasks of a pool, handed in by one client 1,000 at a time, at most `--open` of them unended
-    paced        the same for tasks that last a second, a tenth as many: few ends come at the same time
+    jobs         the same tasks as jobs of the pool's, as sbatch makes them
+    paced        the same for tasks that last about a second, a tenth as many: each end comes alone; and
+                 in bare `distributed`
     client       calls of a PoolExecutor, and tasks over one connection, one a request
     distributed  the same tasks as calls of a function that does nothing, over the same TLS, and without
     hyperqueue   /bin/true by HyperQueue's server, without a journal; its members share its process but not its threads
@@ -28,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,13 +46,15 @@ from penstock.pool.futures import PoolExecutor
 from penstock.pool.holding import HeldTasks, Terms
 from penstock.pool.model import AttemptOutcome, Capacity, PoolTask
 from penstock.pool.service import Service
+from penstock.pool.terms import FIRST_JOB
 
-PARTS: Final = ("pool", "paced", "client", "distributed", "hyperqueue")
+PARTS: Final = ("pool", "jobs", "paced", "paced distributed", "client", "distributed", "hyperqueue")
 GOAL_MS, GOAL_RATIO, GOAL_SUBMITTED = 0.3, 1.3, 1000.0
 GOAL_GROWTH = 1.3  # of memory and log from the half to the end
 BATCH: Final = 1000
 MARKS: Final = (0.1, 0.5, 1.0)
 TASK: Final = {"command": ["/bin/true"], "workdir": "/tmp", "time": 1}
+JOB: Final = TASK | {"job": {"first": FIRST_JOB, "name": "bench", "script": "0" * 32, "environment": "0" * 32}}
 ROLE: Final = "PENSTOCK_BENCH_ROLE"
 
 
@@ -65,7 +70,8 @@ class _Nothing(HeldTasks):
 
     def start(self, task: int, attempt: int, what: PoolTask) -> None:
         self._has[task, attempt] = None
-        self._loop.call_later(self._seconds, self._settle, Ended(task, attempt, AttemptOutcome.COMPLETE, 0, ""))
+        lasts = _lasts(task, self._seconds)
+        self._loop.call_later(lasts, self._settle, Ended(task, attempt, AttemptOutcome.COMPLETE, 0, ""))
 
 
 async def _members(folder: PoolFolder, count: int, cores: int, seconds: float, scratch: Path) -> None:
@@ -109,6 +115,15 @@ async def _dask_workers(folder: PoolFolder, url: str, count: int, cores: int, sc
 
 def _do_nothing(_number: int) -> None:
     return None
+
+
+def _lasts(number: int, seconds: float) -> float:
+    """How long a task lasts: half to one and a half times as long, apart from each other."""
+    return seconds * (0.5 + number * 0.618 % 1)
+
+
+def _sleep(number: int, seconds: float) -> None:
+    time.sleep(_lasts(number, seconds))
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
@@ -216,7 +231,7 @@ async def _asked(place: Place, what: str, **body: object) -> Any:
         return await line.ask(what, body)
 
 
-def in_pool(options: argparse.Namespace, tasks: int, seconds: float) -> dict[str, Any]:
+def in_pool(options: argparse.Namespace, tasks: int, seconds: float, task: Mapping[str, Any] = TASK) -> dict[str, Any]:
     with _pool(options, seconds) as (place, scheduler):
         watch = Watch(scheduler, place.folder.journal)
 
@@ -228,7 +243,7 @@ def in_pool(options: argparse.Namespace, tasks: int, seconds: float) -> dict[str
                 while done < tasks:
                     while given < tasks and given - done <= options.open - BATCH:
                         count = min(BATCH, tasks - given)
-                        await other.ask("submit", {"tasks": [TASK] * count})
+                        await other.ask("submit", {"tasks": [task] * count})
                         given += count
                     seen = await line.ask("ends", {"from": seen["next"], "life": seen["life"], "seconds": 10})
                     done += len(seen["tasks"])
@@ -280,7 +295,7 @@ def by_client(options: argparse.Namespace, calls: int) -> dict[str, Any]:
         }
 
 
-def in_distributed(options: argparse.Namespace, tasks: int, tls: bool) -> dict[str, Any]:
+def in_distributed(options: argparse.Namespace, tasks: int, tls: bool, seconds: float = 0.0) -> dict[str, Any]:
     import dask.config
     from distributed import Client, wait
 
@@ -298,7 +313,8 @@ def in_distributed(options: argparse.Namespace, tasks: int, tls: bool) -> dict[s
             marks = list(MARKS)
             while given < tasks:
                 count = min(BATCH, tasks - given)
-                open_.append(client.map(_do_nothing, range(given, given + count), pure=False))
+                task = partial(_sleep, seconds=seconds) if seconds else _do_nothing
+                open_.append(client.map(task, range(given, given + count), pure=False))
                 given += count
                 while len(open_) * BATCH > options.open - BATCH:
                     wait(open_.pop(0))
@@ -363,15 +379,20 @@ def _hyperqueue(tasks: int, count: int, cores: int, file: Path) -> None:
 
 def measure(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
+    tenth = max(options.tasks // 10, 1)
     parts: dict[str, Callable[[], dict[str, dict[str, Any]]]] = {
         "pool": lambda: {"pool": in_pool(options, options.tasks, options.seconds)},
-        "paced": lambda: {"pool, tasks of a second": in_pool(options, max(options.tasks // 10, 1), 1.0)},
-        "client": lambda: {"client": by_client(options, max(options.tasks // 10, 100))},
+        "jobs": lambda: {"pool, jobs": in_pool(options, options.tasks // 5, options.seconds, JOB)},
+        "paced": lambda: {"pool, tasks of a second": in_pool(options, tenth, 1.0)},
+        "paced distributed": lambda: {
+            "bare distributed, tasks of a second": in_distributed(options, tenth, tls=False, seconds=1.0)
+        },
+        "client": lambda: {"client": by_client(options, tenth)},
         "distributed": lambda: {
             "bare distributed, TLS": in_distributed(options, options.tasks, tls=True),
             "bare distributed": in_distributed(options, options.tasks, tls=False),
         },
-        "hyperqueue": lambda: {"HyperQueue": in_hyperqueue(options, max(options.tasks // 10, 1))},
+        "hyperqueue": lambda: {"HyperQueue": in_hyperqueue(options, tenth)},
     }
     for part in options.only or PARTS:
         rows |= parts[part]()
