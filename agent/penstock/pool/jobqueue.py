@@ -7,7 +7,7 @@ and is held before it starts comes in again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Final, Protocol
 
 from penstock.pool.model import PoolTask, TaskPhase
@@ -47,10 +47,15 @@ class JobQueue:
         self._names: dict[str, set[int]] = defaultdict(set)  # by job name: those that have not ended
         self._first: int | None = None
 
+    def knows(self, entry: PooledJob) -> None:
+        """It has ended, says a log."""
+        if entry.task.job is not None:
+            self._first = entry.task.job.first  # one pool counts from one number
+
     def take(self, entry: PooledJob) -> None:
         """It waits from now on."""
         terms = _terms(entry)
-        self._first = terms.first  # one pool counts from one number
+        self.knows(entry)
         self.kept[entry.id] = WaitReason.NONE
         self._names[terms.name].add(entry.id)
         self._free[self.base(entry)].discard(entry.id)
@@ -117,6 +122,14 @@ class JobQueue:
         """The task whose number is that of the whole array; of a single job its own."""
         array = _terms(entry).array
         return entry.id - (array.position if array is not None else 0)
+
+    def array(self, entry: PooledJob) -> Set[int]:
+        """All tasks of its array that are known; of what is in none, nothing."""
+        terms = entry.task.job
+        if terms is None or terms.array is None:
+            return frozenset()
+        base = self.base(entry)
+        return {number for number in range(base, base + terms.array.count) if number in self._entries}
 
     def of_job(self, job: int, task: int | None = None) -> list[int]:
         """The tasks that a job's number means here: of an array all of them, or the one with this index."""
