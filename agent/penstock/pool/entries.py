@@ -1,5 +1,5 @@
-"""What a pool knows of its tasks: those that have not ended or only just, as they are; those that have ended before, each
-as the line of the log that keeps it, a quarter of the size. Pure.
+"""What a pool knows of its tasks: those that have not ended, or only lately, as they are; each other as the line of the
+log that keeps it, which takes a quarter of the memory. Pure.
 
 What has ended is not changed any more. What is read of it here is a copy; to have it run again, `revive` it.
 """

@@ -182,12 +182,16 @@ class PoolExecutor(Executor):
                 place = await line.ask("ends", {"from": place["next"], "life": place["life"], "seconds": _LOOK})
                 async with self._order:
                     self._take_in(place["tasks"])
+                    if place.get("missed"):
+                        gone = await line.ask("forgotten", {"ids": list(self._running)})
+                        why = "its end is not kept any more"
+                        self._take_in([{"id": number, "phase": "ended", "why": why} for number in gone])
         except Exception as e:  # as above
             self._give_up(e)
 
     def _take_in(self, ended: Iterable[Mapping[str, Any]]) -> None:
         for task in ended:
-            if task["phase"] in FINAL and task["id"] in self._running:
+            if task["phase"] in (*FINAL, "ended") and task["id"] in self._running:
                 one = self._running.pop(task["id"])
                 self._forget(one)
                 one.end(task["phase"], task["why"])

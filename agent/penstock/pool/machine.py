@@ -3,8 +3,8 @@
 The states of the ASA paper, section 3.1: an attempt runs, is complete, failed or lost. A failed task is tried again on
 another member, as often as it says; a lost one always. Every change that must outlive the scheduler is a line of the
 task log (`journal`); `recall` makes the state from such lines again. Attempts without an end go on where a member says
-that it has them (`join`); those that none claims in time are lost. `snapshot` says the same as all lines so far in fewer,
-and what has ended long ago can be forgotten (`forget`).
+that it has them (`join`); those that none claims in time are lost. `snapshot` says the same as all lines so far, in
+fewer, and what has ended long ago can be forgotten (`forget`).
 """
 
 from __future__ import annotations
@@ -366,10 +366,12 @@ class Machine:
             else:
                 old[number] = entry
             looked_at += 1
-        kept = {number for number in old if number in spared} | (old.keys() & self._needed())
-        for number in [n for n, entry in old.items() if (array := self.queue.array(entry)) and not old.keys() >= array]:
-            kept.add(number)
-        kept |= {n for n, entry in old.items() if self.queue.array(entry) & kept}
+        kept = old.keys() & (self._needed() | spared)
+        arrays = {self.queue.base(entry): entry for n, entry in old.items() if n in self.entries.jobs}
+        for entry in arrays.values():
+            array = self.queue.array(entry)
+            if array & kept or not array <= old.keys():
+                kept |= array & old.keys()
         gone = []
         for number, entry in old.items():
             if number not in kept:

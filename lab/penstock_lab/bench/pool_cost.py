@@ -14,7 +14,8 @@ CPU than what is measured here. The link to the scheduler is the real one. What 
     distributed  the same tasks as calls of a function that does nothing, over the same TLS, and without
     hyperqueue   /bin/true by HyperQueue's server, without a journal; its members share its process but not its threads
 
-Memory and log are read after a tenth, after half, and at the end. Goals are in lab/README.md.
+Memory and log are told as they were at the start, and at most until a tenth, until half, and until the end. The pool
+keeps `--keep` ended tasks, a tenth of all. Goals are in lab/README.md.
 """
 
 from __future__ import annotations
@@ -191,20 +192,25 @@ def _used(process: psutil.Process) -> float:
 
 
 class Watch:
-    """The CPU time (s) of a scheduler's process, and its memory and log (MB) at some moments."""
+    """The CPU time (s) of a scheduler's process, and its memory and log (MB) at most until some moments."""
 
     def __init__(self, process: psutil.Process, log: Path | None) -> None:
         self._process = process
         self._log = log
         self.began, self._cpu = time.monotonic(), _used(process)
         self.marks: dict[str, dict[str, float]] = {}
+        self._most: dict[str, float] = {}
+        self.look()
         self.mark(0.0)
 
+    def look(self) -> None:
+        self._most["memory_mb"] = max(self._most.get("memory_mb", 0.0), self._process.memory_info().rss / 1e6)
+        if self._log is not None and self._log.exists():
+            self._most["log_mb"] = max(self._most.get("log_mb", 0.0), self._log.stat().st_size / 1e6)
+
     def mark(self, share: float) -> None:
-        row = {"memory_mb": self._process.memory_info().rss / 1e6}
-        if self._log is not None:
-            row["log_mb"] = self._log.stat().st_size / 1e6 if self._log.exists() else 0.0
-        self.marks[f"{share:.0%}"] = row
+        self.look()
+        self.marks[f"{share:.0%}"], self._most = self._most, {}
 
     def row(self, tasks: int) -> dict[str, Any]:
         cpu, wall = _used(self._process) - self._cpu, time.monotonic() - self.began
@@ -216,7 +222,7 @@ class Watch:
 
 @contextlib.contextmanager
 def _pool(options: argparse.Namespace, seconds: float) -> Iterator[tuple[Place, psutil.Process]]:
-    with _place(**({} if options.keep is None else {"PENSTOCK_POOL__KEEP_TASKS": str(options.keep)})) as place:
+    with _place(PENSTOCK_POOL__KEEP_TASKS=str(options.keep or options.tasks // 10)) as place:
         words = [sys.executable, "-m", "penstock", "pool", "start"]
         profiled = [] if options.profile is None else ["-m", "cProfile", "-o", str(options.profile.resolve())]
         scheduler = place.begin([words[0], *profiled, *words[1:]])
@@ -247,6 +253,7 @@ def in_pool(options: argparse.Namespace, tasks: int, seconds: float, task: Mappi
                         given += count
                     seen = await line.ask("ends", {"from": seen["next"], "life": seen["life"], "seconds": 10})
                     done += len(seen["tasks"])
+                    watch.look()
                     while marks and done >= marks[0] * tasks:
                         watch.mark(marks.pop(0))
 
@@ -459,7 +466,7 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=25, help="of each member")
     parser.add_argument("--seconds", type=float, default=0.0, help="that a task of part `pool` lasts")
     parser.add_argument("--open", type=int, default=10_000, help="tasks that have not ended at any time")
-    parser.add_argument("--keep", type=int, help="ended tasks that the scheduler keeps (pool.keep_tasks)")
+    parser.add_argument("--keep", type=int, help="ended tasks that the pool keeps (a tenth of all)")
     parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be repeated")
     parser.add_argument("--profile", type=Path, help="run the pool's scheduler under cProfile, and write this")
     parser.add_argument("--json", action="store_true")

@@ -434,7 +434,7 @@ class TestJournal:
             file.write(b'{"op": "c')
         assert read_journal(path) == [{"op": "a"}, {"op": "b"}]
         log = Journal(path)
-        assert log.recall() == [{"op": "a"}, {"op": "b"}]
+        assert list(log.recall()) == [{"op": "a"}, {"op": "b"}]
         log.append([{"op": "d"}])
         log.close()
         assert read_journal(path)[-1] == {"op": "d"}
@@ -450,7 +450,7 @@ class TestJournal:
         path = tmp_path / "tasks.jsonl"
         path.write_text('{"op": "a"}\nhello\n')
         with pytest.raises(StoreError, match=r"tasks\.jsonl:2"):
-            Journal(path).recall()
+            list(Journal(path).recall())
 
 
 class TestTaskFormat:
