@@ -309,6 +309,14 @@ class TestPack:
         assert it.faults == 4
 
 
+def told(it: Machine, log: list[dict] | None = None, now: float = 0.0) -> tuple[object, ...]:
+    """All that a machine knows that was made from a log."""
+    if log is not None:
+        it.recall(log, now)
+    ends = [n for n in dict.fromkeys(reversed(it.over)) if it.entries[n].phase.final]
+    return dict(it.entries.items()), it.counts(), it.entries.last, ends
+
+
 class Pool(RuleBasedStateMachine):
     """Whatever happens in whatever order, every task is somewhere once, and the log tells the same story."""
 
@@ -348,7 +356,8 @@ class Pool(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1000), outcome=st.sampled_from(AttemptOutcome))
     def end(self, which, outcome):
         start = self.live.pop(which % len(self.live))
-        if self.it.entries[start.id].attempt == start.attempt and start.address in self.it.stations:
+        entry = self.it.entries.get(start.id)  # what has ended elsewhere may have been forgotten
+        if entry is not None and entry.attempt == start.attempt and start.address in self.it.stations:
             self.done += [start.id] if outcome is AttemptOutcome.COMPLETE else []
         end(self.it, start, outcome, self.now)
         self.tick()
@@ -363,9 +372,36 @@ class Pool(RuleBasedStateMachine):
     @precondition(lambda self: self.it.entries)
     @rule(which=st.integers(0, 1000))
     def cancel(self, which):
-        number = 1 + which % len(self.it.entries)
+        number = list(self.it.entries)[which % len(self.it.entries)]
         self.it.cancel([number], self.now)
         self.cancelled.add(number)
+        self.tick()
+
+    @rule()
+    def log_is_made_shorter(self):
+        """Whatever has happened before and comes after, it says the same."""
+        longer = Machine(Pack())
+        longer.recall(self.log, self.now)
+        self.log = [json.loads(line) for line in self.it.snapshot()]
+        shorter = Machine(Pack())
+        shorter.recall(self.log, self.now)
+        assert told(shorter) == told(longer)
+        assert told(Machine(Pack()), [json.loads(line) for line in shorter.snapshot()], self.now) == told(longer)
+
+    @rule(most=st.integers(0, 5), old=st.floats(0.0, 5.0))
+    def long_ended_tasks_are_forgotten(self, most, old):
+        before, open_ = dict(self.it.entries.items()), self.it.open
+        for entry, _files in self.it.forget(self.now - old, most):
+            assert entry.phase.final
+            self.done = [n for n in self.done if n != entry.id]
+            self.cancelled.discard(entry.id)
+        assert self.it.open == open_ and len(self.it.entries) - open_ <= most
+        kept = [n for n in self.it.entries if before[n].phase.final]
+        forgotten = [n for n in before if n not in self.it.entries]
+        assert max((before[n].ended for n in forgotten), default=0.0) <= min(
+            (before[n].ended for n in kept), default=self.now
+        )
+        self.log = [json.loads(line) for line in self.it.snapshot()]
         self.tick()
 
     @rule()
@@ -408,7 +444,8 @@ class Pool(RuleBasedStateMachine):
         assert sorted(running) == sorted(n for n, e in self.it.entries.items() if e.phase is TaskPhase.RUNNING)
         waiting = [n for tasks in self.it._waiting.values() for n in tasks]
         assert sorted(waiting) == sorted(n for n, e in self.it.entries.items() if e.phase is TaskPhase.WAITING)
-        assert sum(self.it.counts().values()) == len(self.it.entries)
+        known = len(self.it.entries) + sum(self.it.entries.forgotten.values())
+        assert sum(self.it.counts().values()) == known == self.it.entries.last
 
     @invariant()
     def what_was_cancelled_never_waits_again(self):
