@@ -521,6 +521,8 @@ class Machine:
         entry.started, entry.ended = now, None
         entry.address, entry.node, entry.job = station.member.address, station.member.node, station.member.job
         station.runs(entry.id)
+        if entry.task.job is not None:
+            self.queue.begun(entry)
         self.journal.append(
             {"op": "start", "id": entry.id, "n": entry.attempt, "at": now, "node": entry.node, "job": entry.job}
         )

@@ -117,7 +117,7 @@ class JobsDoor:
         while True:
             if awaited := queue.awaited():
                 try:
-                    queue.slurm.update(await self._slurm.look(awaited))
+                    queue.learn(await self._slurm.look(awaited))
                     self._pool.carry_out(())
                 except (SlurmUnavailable, PenstockError) as e:
                     _log.warning("jobs that are waited for cannot be looked up", why=str(e))
