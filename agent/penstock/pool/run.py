@@ -10,7 +10,7 @@ from penstock.config import Config
 from penstock.core.extensions import PLACEMENTS
 from penstock.pool.folder import PoolFolder
 from penstock.pool.scheduler import PoolDoor, PoolScheduler
-from penstock.pool.upkeep import Retention
+from penstock.pool.upkeep import PoolRetention
 
 __all__ = ["run_scheduler"]
 
@@ -19,7 +19,7 @@ async def run_scheduler(config: Config, folder: PoolFolder, doors: Sequence[Pool
     """Serve, by these doors, too. Raises StoreError when another scheduler of the pool runs, ConfigError for an unknown
     placement."""
     placement = PLACEMENTS.make(config.pool.placement)
-    retention = Retention(config.pool.keep, config.pool.keep_tasks)
+    retention = PoolRetention(config.pool.keep, config.pool.keep_tasks)
     scheduler = PoolScheduler(folder, placement, config.pool.share, config.pool.host, doors, retention)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, scheduler.stop)

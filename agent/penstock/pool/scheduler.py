@@ -36,7 +36,7 @@ from penstock.pool.model import (
     task_to_dict,
 )
 from penstock.pool.placement import PoolPlacement
-from penstock.pool.upkeep import Retention, Upkeep
+from penstock.pool.upkeep import PoolRetention, Upkeep
 
 __all__ = ["PoolDoor", "PoolScheduler"]
 
@@ -72,7 +72,7 @@ class PoolScheduler(SchedulerPlugin):
         share: float,
         host: str | None = None,
         doors: Sequence[PoolDoor] = (),
-        retention: Retention | None = None,
+        retention: PoolRetention | None = None,
     ) -> None:
         self._doors = doors
         self.folder = folder
@@ -90,7 +90,7 @@ class PoolScheduler(SchedulerPlugin):
         self._changed = False
         self._heard: dict[str, list[tuple[int, int]]] = {}  # by member: what has ended, to be logged
         self._others = {"running": 0, "waiting": 0}
-        self._upkeep = Upkeep(folder, self.machine, self._journal, retention or Retention())
+        self._upkeep = Upkeep(folder, self.machine, self._journal, retention or PoolRetention())
         self._awaited: dict[int, float] = {}  # by task: until when somebody may ask for its end
         running = self._recall()
         if self.machine.entries:

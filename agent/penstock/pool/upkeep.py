@@ -27,7 +27,7 @@ from penstock.pool.journal import Journal
 from penstock.pool.machine import Machine
 from penstock.pool.output import output_paths, task_of_output
 
-__all__ = ["Retention", "Upkeep"]
+__all__ = ["PoolRetention", "Upkeep"]
 
 _log = structlog.get_logger(__name__)
 _SHORT: Final = 8 * 2**20  # bytes of a log that is not worth being made shorter
@@ -37,7 +37,7 @@ _SLICE: Final = 100  # files that are removed in one go
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class PoolRetention:
     """How long a pool keeps what has ended, in seconds (0: for ever), and how many ended tasks at most."""
 
     seconds: float = 7 * 86400.0
@@ -47,7 +47,7 @@ class Retention:
 class Upkeep:
     """Of one pool, while its scheduler runs; to be used in its event loop alone."""
 
-    def __init__(self, folder: PoolFolder, machine: Machine, journal: Journal, retention: Retention) -> None:
+    def __init__(self, folder: PoolFolder, machine: Machine, journal: Journal, retention: PoolRetention) -> None:
         self._folder = folder
         self._jobs = JobFiles(folder)
         self._machine = machine

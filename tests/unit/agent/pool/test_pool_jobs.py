@@ -407,4 +407,4 @@ class Waiting(RuleBasedStateMachine):
 
 
 TestWaiting = Waiting.TestCase
-TestWaiting.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestWaiting.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)

@@ -26,7 +26,7 @@ from penstock.pool.model import AttemptOutcome, Capacity, PoolMember, PoolTask, 
 from penstock.pool.output import output_path
 from penstock.pool.placement import Pack
 from penstock.pool.scheduler import PoolScheduler
-from penstock.pool.upkeep import Retention, Upkeep
+from penstock.pool.upkeep import PoolRetention, Upkeep
 
 
 def machine_of(cores: float = 100.0) -> Machine:
@@ -322,7 +322,7 @@ class Kept:
         self.machine = machine_of()
         self.journal = Journal(folder.journal)
         self.machine.recall(self.journal.recall(), 0.0)
-        self.upkeep = Upkeep(folder, self.machine, self.journal, Retention(0.0, tasks))
+        self.upkeep = Upkeep(folder, self.machine, self.journal, PoolRetention(0.0, tasks))
         self.jobs = JobFiles(folder)
 
     def write(self) -> None:
@@ -399,7 +399,7 @@ class TestFiles:
         it.machine.submit([PoolTask(("true",))] * 50, 0.0)
         assert not it.upkeep.due()
         monkeypatch.setattr(upkeep, "_SHORT", 1000)
-        it.upkeep = Upkeep(folder, it.machine, it.journal, Retention(0.0, 100))
+        it.upkeep = Upkeep(folder, it.machine, it.journal, PoolRetention(0.0, 100))
         it.write()
         assert it.upkeep.due()
         it.end()
@@ -417,7 +417,7 @@ class Quiet(PoolScheduler):
     """One without a network."""
 
     def __init__(self, folder: PoolFolder, tasks: int) -> None:
-        super().__init__(folder, Pack(), 1.0, retention=Retention(0.0, tasks))
+        super().__init__(folder, Pack(), 1.0, retention=PoolRetention(0.0, tasks))
         self.machine.join(PoolMember("a", "n1", "7", Capacity(1.0)), 0.0)
 
     def _send(self, order: object) -> None:
