@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import os
+import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,11 @@ from pooled_jobs import after, array, job
 
 pytest.importorskip("distributed")
 
-from penstock.errors import NotFound, StoreError
+from penstock.errors import AgentUnavailable, NotFound, StoreError
 from penstock.pool import report, upkeep
 from penstock.pool.callfiles import PoolCall
 from penstock.pool.folder import PoolFolder
+from penstock.pool.futures import PoolExecutor, _Open
 from penstock.pool.jobfiles import JobFiles
 from penstock.pool.journal import Journal, read_journal
 from penstock.pool.machine import Machine
@@ -481,6 +484,42 @@ class TestScheduler:
             it.ask("tasks", ids=[first])
         assert it.ask("status")["tasks"]["complete"] == 2
         it._journal.close()
+
+    def test_a_future_whose_end_was_missed_says_so_and_waits_no_longer(self, tmp_path: Path):
+        class Line:
+            """To a scheduler that does not keep the end of task 7 any more."""
+
+            ended = False
+
+            async def ask(self, what: str, body: dict[str, Any]) -> Any:
+                if what == "forgotten":
+                    return [number for number in body["ids"] if number == 7]
+                if self.ended:
+                    raise AgentUnavailable("stopped")
+                self.ended = True
+                return {
+                    "next": 9,
+                    "life": "x",
+                    "missed": True,
+                    "tasks": [{"id": 8, "phase": "failed", "why": "code 3"}],
+                }
+
+        async def watched() -> list[Future[Any]]:
+            pool = PoolExecutor.__new__(PoolExecutor)
+            pool._door, pool._order, pool._queue, pool._closed = (
+                threading.Lock(),
+                asyncio.Lock(),
+                asyncio.Queue(),
+                False,
+            )
+            calls = [_Open(PoolCall(PoolTask(("true",)), tmp_path / str(number))) for number in (7, 8)]
+            pool._open, pool._running = set(calls), dict(zip((7, 8), calls, strict=True))
+            await pool._watch(Line(), {"next": 0, "life": "x"})
+            return [one.future for one in calls]
+
+        missed, failed = asyncio.run(watched())
+        assert str(missed.exception()) == "task 7 ended: its end is not kept any more"
+        assert str(failed.exception()) == "task 8 failed: code 3"
 
     def test_one_that_is_killed_after_its_log_was_made_shorter_has_forgotten_nothing_else(self, folder: PoolFolder):
         it = Quiet(folder, tasks=3)
