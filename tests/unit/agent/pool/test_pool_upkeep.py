@@ -513,7 +513,9 @@ class TestScheduler:
                 False,
             )
             calls = [_Open(PoolCall(PoolTask(("true",)), tmp_path / str(number))) for number in (7, 8)]
-            pool._open, pool._running = set(calls), dict(zip((7, 8), calls, strict=True))
+            for number, one in zip((7, 8), calls, strict=True):
+                one.number = number
+            pool._open, pool._running = set(calls), {7: calls[0], 8: calls[1]}
             await pool._watch(Line(), {"next": 0, "life": "x"})
             return [one.future for one in calls]
 
