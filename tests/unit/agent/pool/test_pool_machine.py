@@ -25,7 +25,7 @@ from penstock.pool.model import (
     task_from_dict,
     task_to_dict,
 )
-from penstock.pool.placement import Pack, shape_of
+from penstock.pool.placement import Pack, _best, _longest_first, shape_of
 
 
 def task(**more: object) -> PoolTask:
@@ -295,6 +295,40 @@ class TestPack:
                     late = station.member.ends is not None and (entry.task.seconds or 0.0) >= station.member.ends
                     assert entry.task.cores > free + 1e-9 or late
 
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from([0.3, 1, 2]), st.sampled_from([None, 5.0, 30.0]), st.sampled_from(["", "a", "b"])
+            ),
+            max_size=40,
+        ),
+        st.lists(
+            st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([None, 10.0, 100.0]), st.sampled_from([0.0, 1.5])),
+            min_size=1,
+            max_size=5,
+        ),
+        st.sampled_from([0.5, 1.0]),
+    )
+    def test_each_task_goes_where_it_would_if_all_members_were_looked_at_for_it(self, tasks, members, share):
+        class EachAnew(Pack):
+            def place(self, waiting, rooms, now):
+                for group in sorted(waiting, key=_longest_first):
+                    while group.left:
+                        best = _best(group.shape, [room for room in rooms if not room.full], now)
+                        if best is None:
+                            break
+                        yield group.take(), best.put(group.shape)
+
+        seen = []
+        for placement in (Pack(), EachAnew()):
+            it = Machine(placement, share)
+            for i, (cores, ends, others) in enumerate(members):
+                it.join(member(f"m{i}", cores, ends), 0.0)
+                it.stations[f"m{i}"].others = min(others, cores)
+            it.submit([task(cores=c, seconds=s, workflow=w) for c, s, w in tasks], 0.0, larger=True)
+            seen.append([(start.id, start.address) for start in it.place(0.0)])
+        assert seen[0] == seen[1]
+
     def test_a_plugin_that_breaks_the_rules_is_not_obeyed(self):
         class Wild:
             name = "wild"
@@ -446,6 +480,18 @@ class Pool(RuleBasedStateMachine):
         assert sorted(waiting) == sorted(n for n, e in self.it.entries.items() if e.phase is TaskPhase.WAITING)
         known = len(self.it.entries) + sum(self.it.entries.forgotten.values())
         assert sum(self.it.counts().values()) == known == self.it.entries.last
+
+    @invariant()
+    def what_is_left_on_a_member_is_what_its_tasks_leave(self):
+        for station in self.it.stations.values():
+            known = self.it._room(station)
+            station.room = None
+            assert self.it._room(station) == known
+
+    @rule(cores=st.sampled_from([0.1, 0.7]))
+    def is_measured(self, cores):
+        for address, station in self.it.stations.items():
+            self.it.measured(address, dict.fromkeys(station.running, cores))
 
     @invariant()
     def what_was_cancelled_never_waits_again(self):
