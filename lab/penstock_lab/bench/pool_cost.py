@@ -275,7 +275,7 @@ def by_client(options: argparse.Namespace, calls: int) -> dict[str, Any]:
                     await asyncio.sleep(0.02)
 
         with PoolExecutor("main") as pool:
-            began = time.monotonic()
+            began, used = time.monotonic(), time.process_time()
             futures = [pool.submit(_do_nothing, number) for number in range(calls)]
             given = time.monotonic() - began
             asyncio.run(there(calls))
@@ -283,6 +283,7 @@ def by_client(options: argparse.Namespace, calls: int) -> dict[str, Any]:
             for future in futures:
                 future.exception()  # its member has run nothing, so it has no result
             ended = time.monotonic() - began
+            used = time.process_time() - used
 
         async def singly(count: int) -> float:
             async with PoolLine(place.folder) as line:
@@ -298,6 +299,7 @@ def by_client(options: argparse.Namespace, calls: int) -> dict[str, Any]:
             "submitted_per_s": calls / taken,
             "submit_returns_per_s": calls / given,
             "ended_per_s": calls / ended,
+            "ms_of_client_per_call": 1000 * used / calls,
             "one_a_request_per_s": single / alone,
         }
 
@@ -440,7 +442,8 @@ def _show(rows: Mapping[str, Mapping[str, Any]], reached: Mapping[str, bool]) ->
     if (client := rows.get("client")) is not None:
         console.print(
             f"a client submits {client['submitted_per_s']:,.0f} calls a second ({client['calls']:,} of a PoolExecutor, "
-            f"until the scheduler has them), {client['one_a_request_per_s']:,.0f} tasks a second one a request"
+            f"until the scheduler has them), with {client['ms_of_client_per_call']:.2f} ms of its own CPU for each and "
+            f"its result; {client['one_a_request_per_s']:,.0f} tasks a second one a request"
         )
     missed = [name for name, good in reached.items() if not good]
     console.print(f"load {os.getloadavg()[0]:.1f}; goals missed: {', '.join(missed) or 'none'}")
