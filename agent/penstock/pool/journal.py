@@ -15,6 +15,7 @@ import errno
 import io
 import json
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +36,7 @@ class Journal:
         self._path = path
         self._beside = path.with_name(f".{path.name}.new")
         self._prepared: int | None = None
+        self._door = threading.Lock()  # which file is the log
         try:
             self._file = open_locked(path, _FLAGS)
             while not is_named(self._file, path):  # another scheduler has swapped it just before it ended
@@ -88,8 +90,9 @@ class Journal:
             self._drop_prepared()
             raise StoreError(f"{self._beside}: cannot be written: {e.strerror}") from e
         # Whoever opens it now finds it locked by us; the lock of the old one is that of nothing.
-        os.close(self._file)
-        self._file, self._prepared = new, None
+        with self._door:
+            os.close(self._file)
+            self._file, self._prepared = new, None
         with contextlib.suppress(OSError):
             sync(self._path.parent)
 
@@ -127,7 +130,12 @@ class Journal:
         """Wait until the disk has everything; may take long, and may be called from a thread of its own."""
         if self._unsynced:
             self._unsynced = False
-            os.fsync(self._file)
+            with self._door:
+                file = os.dup(self._file)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
 
     def close(self) -> None:
         """Give it up for the next scheduler."""

@@ -442,7 +442,7 @@ class Machine:
                 if entry.task.job is not None:
                     self.queue.begun(entry)
                 self._turn(entry, TaskPhase.RUNNING)
-                entry.attempt, entry.started = int(line["n"]), float(line["at"])
+                entry.attempt, entry.started, entry.ended = int(line["n"]), float(line["at"]), None
                 entry.node, entry.job = str(line["node"]), str(line["job"])
             elif line["op"] == "cancel":
                 self.entries[int(line["id"])].cancelled = True

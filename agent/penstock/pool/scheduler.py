@@ -123,13 +123,14 @@ class PoolScheduler(SchedulerPlugin):
         address = SchedulerAddress(self._scheduler.address, socket.gethostname(), os.getpid(), time.time())
         self.folder.publish(address)
         _log.info("the pool is open", pool=self.folder.name, address=address.url)
-        regular = asyncio.create_task(self._regularly())
+        regular = [asyncio.create_task(one()) for one in (self._regularly, self._keep_up)]
         try:
             for door in self._doors:
                 await door.open(self)
             await self._stop.wait()
         finally:
-            regular.cancel()
+            for task in regular:
+                task.cancel()
             for door in self._doors:
                 await door.close()
             await self._scheduler.close()
@@ -260,6 +261,11 @@ class PoolScheduler(SchedulerPlugin):
                 await asyncio.to_thread(self._journal.sync)
             except OSError as e:
                 _log.error("the task log is not safe on disk", why=str(e))
+
+    async def _keep_up(self) -> None:
+        """Beside the passes, which a slow disk must not hold up."""
+        while True:
+            await asyncio.sleep(_REGULAR)
             if self._upkeep.due() and self._flush():
                 await self._upkeep.run(self.now(), self._still_awaited())
 

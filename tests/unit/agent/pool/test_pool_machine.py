@@ -504,7 +504,7 @@ class Pool(RuleBasedStateMachine):
 
 
 TestPool = Pool.TestCase
-TestPool.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestPool.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 
 class TestJournal:
