@@ -500,10 +500,13 @@ def test_a_scheduler_that_is_killed_after_its_log_was_made_shorter_has_forgotten
     killed = live.start()
     live.join(4)
     large = {"command": ["true"], "workdir": "/", "environment": {"PENSTOCK_FILL": "x" * 100_000}}
-    live.submit([large | {"name": f"task-{number}"} for number in range(100)])
+    tasks = [large | {"name": f"task-{number}"} for number in range(100)]
+    live.submit(tasks[:60])
+    live.until(lambda: live.status()["tasks"]["complete"] == 60)
+    live.submit(tasks[60:])  # with these it has more than eight megabytes
     waits = live.submit([gated(live, "go")])
     live.until(lambda: live.status()["tasks"]["complete"] == 100)
-    live.until(lambda: live.log()[0].get("log") == 2)  # nine tenths of ten megabytes
+    live.until(lambda: live.log()[0].get("log") == 2)
     killed.kill()
     killed.wait()
     assert sum(line.get("phase") == "complete" for line in live.log()) <= 20
