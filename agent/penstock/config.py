@@ -394,6 +394,11 @@ class PoolSection(_Section):
     output_limit: Bytes = Field(
         16 * 2**20, description="How much (bytes) of what one attempt writes to each of its two outputs is kept."
     )
+    keep: Seconds = Field(
+        7 * 86400.0,
+        description="How long a pool remembers a task that has ended, its name and its output; 0: for ever.",
+    )
+    keep_tasks: int = Field(100_000, ge=0, description="How many ended tasks a pool remembers at most: the last ones.")
     partition: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{0,60}$")] = Field(
         "penstock",
         description="With front programs on PATH: jobs for a partition of this name become tasks of pool main, for "

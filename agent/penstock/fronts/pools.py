@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 from penstock.fronts.once import delays
@@ -87,6 +88,15 @@ def pool_named(settings: Mapping[str, str], name: str) -> FrontPool:
 
 def ask_pool(pool: FrontPool, request: Mapping[str, Any], patience: float) -> Any:  # noqa: ANN401
     """The scheduler's answer, for which it is asked again for `patience` (s) while it is away. Raises NoPool."""
+    # A front program ends by SIGPIPE, as Slurm's own; not because a scheduler is killed while it is asked.
+    before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    try:
+        return _asked(pool, request, patience)
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+
+
+def _asked(pool: FrontPool, request: Mapping[str, Any], patience: float) -> Any:  # noqa: ANN401
     pauses = iter(delays(os.urandom(2)))
     until = time.monotonic() + patience
     while True:

@@ -3,11 +3,12 @@ which only its owner can read, and so does what comes back. `penstock.pool.call`
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import cloudpickle
 
@@ -15,7 +16,9 @@ from penstock.errors import PenstockError
 from penstock.pool.folder import PoolFolder
 from penstock.pool.model import PoolTask, task_from_dict
 
-__all__ = ["PoolCall"]
+__all__ = ["PoolCall", "call_files", "calls_folder"]
+
+_CALL: Final = ("-m", "penstock.pool.call")
 
 
 class PoolCall:
@@ -37,13 +40,16 @@ class PoolCall:
         """Write down what is to be called; `needs` has the keys of a line of `pool submit --file`. Raises UserError for
         a wrong one, and what cloudpickle raises for what it cannot write."""
         content = cloudpickle.dumps((function, tuple(arguments), dict(named)))
-        calls = folder.path / "calls"
+        calls = calls_folder(folder)
         file = calls / secrets.token_hex(8)
-        command = [sys.executable, "-m", "penstock.pool.call", str(file)]
+        command = [sys.executable, *_CALL, str(file)]
         task = task_from_dict({"name": f"call-{file.name}", **needs, "command": command}, "task", str(Path.cwd()))
-        calls.mkdir(mode=0o700, exist_ok=True)
         folder.check()
-        file.write_bytes(content)
+        try:
+            _write(file, content)
+        except FileNotFoundError:  # the first call of this pool
+            calls.mkdir(mode=0o700, exist_ok=True)
+            _write(file, content)
         return PoolCall(task, file)
 
     def result(self, number: int, phase: str, why: str) -> Any:  # noqa: ANN401
@@ -62,5 +68,32 @@ class PoolCall:
 
     def forget(self) -> None:
         """Remove what it left."""
-        for file in (self._file, self._file.with_suffix(".result")):
+        for file in _both(self._file):
             file.unlink(missing_ok=True)
+
+
+def calls_folder(folder: PoolFolder) -> Path:
+    """Where the files of calls are."""
+    return folder.path / "calls"
+
+
+def call_files(folder: PoolFolder, task: PoolTask) -> list[Path]:
+    """The files of a call in this pool; none of another task."""
+    if task.argv[1:-1] != _CALL or Path(task.argv[-1]).parent != calls_folder(folder):
+        return []
+    return _both(Path(task.argv[-1]))
+
+
+def _write(file: Path, content: bytes) -> None:
+    # With as few calls of the system as there can be: a client writes thousands of these a second.
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+    finally:
+        os.close(descriptor)
+
+
+def _both(file: Path) -> list[Path]:
+    return [file, file.with_suffix(".result")]

@@ -28,6 +28,7 @@ __all__ = ["PoolExecutor"]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _BATCH: Final = 1000  # calls in one request
+_GATHER: Final = 0.005  # seconds in which calls are gathered: each request costs what many calls do
 _LOOK: Final = 10.0  # seconds that the scheduler is asked to wait for an end
 
 
@@ -81,6 +82,7 @@ class PoolExecutor(Executor):
         self._closed = False
         self._open: set[_Open] = set()
         self._running: dict[int, _Open] = {}
+        self._handed: list[_Open | None] = []  # what the thread has not seen yet; None: there comes no more
         begun = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(begun)), name="pool", daemon=True)
         self._thread.start()
@@ -95,7 +97,7 @@ class PoolExecutor(Executor):
                 one.call.forget()
                 raise RuntimeError("cannot schedule new futures after shutdown")
             self._open.add(one)
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, one)
+            self._hand(one)
         one.future.add_done_callback(lambda future: self._cancelled(one) if future.cancelled() else None)
         return one.future
 
@@ -104,7 +106,7 @@ class PoolExecutor(Executor):
         with self._door:
             if not self._closed:
                 self._closed = True
-                self._loop.call_soon_threadsafe(self._queue.put_nowait, None)
+                self._hand(None)
             left = [one.future for one in self._open]
         if cancel_futures:
             for future in left:
@@ -116,9 +118,21 @@ class PoolExecutor(Executor):
     def _cancelled(self, one: _Open) -> None:
         with self._door:
             if one in self._open:  # else it has just ended
-                self._loop.call_soon_threadsafe(self._queue.put_nowait, one)
+                self._hand(one)
+
+    def _hand(self, one: _Open | None) -> None:
+        """To the thread, by who holds the door. It is woken once for all that comes within a moment."""
+        self._handed.append(one)
+        if len(self._handed) == 1:
+            self._loop.call_soon_threadsafe(self._loop.call_later, _GATHER, self._receive)
 
     # In the thread.
+
+    def _receive(self) -> None:
+        with self._door:
+            handed, self._handed = self._handed, []
+        for one in handed:
+            self._queue.put_nowait(one)
 
     async def _serve(self, begun: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
@@ -182,12 +196,16 @@ class PoolExecutor(Executor):
                 place = await line.ask("ends", {"from": place["next"], "life": place["life"], "seconds": _LOOK})
                 async with self._order:
                     self._take_in(place["tasks"])
+                    if place.get("missed"):
+                        gone = await line.ask("forgotten", {"ids": list(self._running)})
+                        why = "its end is not kept any more"
+                        self._take_in([{"id": number, "phase": "ended", "why": why} for number in gone])
         except Exception as e:  # as above
             self._give_up(e)
 
     def _take_in(self, ended: Iterable[Mapping[str, Any]]) -> None:
         for task in ended:
-            if task["phase"] in FINAL and task["id"] in self._running:
+            if task["phase"] in (*FINAL, "ended") and task["id"] in self._running:
                 one = self._running.pop(task["id"])
                 self._forget(one)
                 one.end(task["phase"], task["why"])

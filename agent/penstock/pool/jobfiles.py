@@ -23,11 +23,11 @@ _PATIENCE: Final = 10.0
 
 
 class JobFiles:
-    """See the module's text. `mark` is there as soon as the pool has had a job."""
+    """See the module's text. `mark` is there as soon as the pool has had a job; the files are in `path`."""
 
     def __init__(self, folder: PoolFolder) -> None:
         self._folder = folder
-        self._files = folder.path / "jobs"
+        self.path = folder.path / "jobs"
         self.mark = folder.path / MARK
 
     def first(self) -> int:
@@ -55,11 +55,11 @@ class JobFiles:
 
     def script(self, name: str) -> Path:
         """Where a script is."""
-        return self._files / name
+        return self.path / name
 
     def environment(self, name: str) -> dict[str, str]:
         """An environment. Raises StoreError."""
-        path = self._files / name
+        path = self.path / name
         try:
             found: dict[str, str] = json.loads(path.read_bytes())
             return found
@@ -68,10 +68,10 @@ class JobFiles:
 
     def _keep(self, content: bytes, mode: int) -> str:
         name = hashlib.sha256(content).hexdigest()[:32]
-        path = self._files / name
+        path = self.path / name
         try:
             if not path.exists():
-                self._files.mkdir(mode=0o700, exist_ok=True)
+                self.path.mkdir(mode=0o700, exist_ok=True)
                 replace(path, content, mode=mode)
         except OSError as e:
             raise StoreError(f"{path}: cannot be written: {e.strerror}") from e

@@ -56,6 +56,7 @@ _SETTINGS: Final = {
     "distributed.comm.timeouts.tcp": "30s",
     "distributed.comm.require-encryption": True,
     "distributed.admin.tick.limit": "1h",
+    "distributed.admin.low-level-log-length": 100,
     "distributed.admin.system-monitor.interval": "5s",
     "distributed.version": 2,
 }

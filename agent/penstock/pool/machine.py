@@ -3,24 +3,30 @@
 The states of the ASA paper, section 3.1: an attempt runs, is complete, failed or lost. A failed task is tried again on
 another member, as often as it says; a lost one always. Every change that must outlive the scheduler is a line of the
 task log (`journal`); `recall` makes the state from such lines again. Attempts without an end go on where a member says
-that it has them (`join`); those that none claims in time are lost.
+that it has them (`join`); those that none claims in time are lost. `snapshot` says the same as all lines so far, in
+fewer, and what has ended long ago can be forgotten (`forget`).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.errors import UserError
 from penstock.pool.demand import Demand, MemberLoad, RunTimes, TaskBatch, coalesced
+from penstock.pool.entries import KEPT, TaskEntries, TaskEntry, encode
 from penstock.pool.jobqueue import JobQueue
 from penstock.pool.model import AttemptOutcome, PoolMember, PoolTask, TaskPhase, Use, task_from_dict, task_to_dict
 from penstock.pool.placement import Load, MemberRoom, PoolPlacement, TaskGroup, TaskShape, shape_of
 
 __all__ = ["Kill", "Machine", "SignalAttempt", "StartAttempt", "Station", "TaskEntry"]
+
+LOG: Final = 2
+"""The version of a log that begins with a snapshot, told by its first line. That has no `op`, so that a scheduler which
+knows nothing of snapshots refuses the log."""
 
 _SMALLEST_LOST_TIME: Final = 1.0
 _CLAIM: Final = 30.0  # seconds that members have to come back to a new scheduler with what they run
@@ -61,35 +67,6 @@ class SignalAttempt:
 
 
 @dataclass(slots=True)
-class TaskEntry:
-    """One task: attempts are counted from 1. `code`, `why`, `use` and `node` are of the last attempt that has ended.
-    `cancelled`: the attempt that runs is to be killed, and there is to be no other; `again`: there is to be one. Of a
-    job: whether it is `held`, and when it was `eligible` at first."""
-
-    id: int
-    task: PoolTask
-    shape: TaskShape
-    phase: TaskPhase = TaskPhase.WAITING
-    attempt: int = 0
-    failed: int = 0
-    lost: int = 0
-    address: str = ""
-    node: str = ""
-    job: str = ""
-    submitted: float = 0.0
-    started: float | None = None
-    ended: float | None = None
-    last: AttemptOutcome | None = None
-    code: int | None = None
-    why: str = ""
-    use: Use = field(default_factory=Use)
-    cancelled: bool = False
-    again: bool = False
-    held: bool = False
-    eligible: float | None = None
-
-
-@dataclass(slots=True)
 class Station:
     """A member and what it runs: task -> cores that were measured (None: not yet). `others`: cores that run tasks of
     clients who talk to Dask itself."""
@@ -99,6 +76,16 @@ class Station:
     draining: bool = False
     running: dict[int, float | None] = field(default_factory=dict)
     others: float = 0.0
+    room: MemberRoom | None = None  # what its own tasks leave; None: to be reckoned anew
+
+    def runs(self, number: int, used: float | None = None) -> None:
+        """It runs this task, with this CPU use."""
+        self.running[number], self.room = used, None
+
+    def runs_not(self, number: int) -> None:
+        """It runs this task no more."""
+        del self.running[number]
+        self.room = None
 
 
 class Machine:
@@ -107,11 +94,15 @@ class Machine:
     def __init__(self, placement: PoolPlacement, share: float = 1.0) -> None:
         self._placement = placement
         self._share = share
-        self.entries: dict[int, TaskEntry] = {}
+        self.entries = TaskEntries()
         self.stations: dict[str, Station] = {}
         self.journal: list[dict[str, Any]] = []
         self.faults = 0  # pairs of a placement that were against the rules
-        self.over: list[int] = []  # tasks in the order in which they have ended for good; again if they were run again
+        # Tasks in the order in which they have ended for good, again if they were run again; the first `over_from` of
+        # all ends are not in it any more.
+        self.over: list[int] = []
+        self.over_from = 0
+        self._outdated: Counter[int] = Counter()  # places in it of tasks that were run again since
         self.queue = JobQueue(self.entries)
         self._run_times = RunTimes()
         self._names: dict[str, int] = {}
@@ -144,7 +135,7 @@ class Machine:
         for task in tasks:
             known = self._names.get(task.name) if task.name else None
             if known is None:
-                known = len(self.entries) + 1
+                known = self.entries.last + 1
                 self.journal.append({"op": "task", "id": known, "at": now, "task": task_to_dict(task)})
                 self._add(known, task, now)
             elif again and self.entries[known].phase in (TaskPhase.FAILED, TaskPhase.CANCELLED):
@@ -157,7 +148,7 @@ class Machine:
         """All or none: their numbers follow each other, so they are one line of the log."""
         known = self._names.get(tasks[0].name)
         if known is None:
-            known = len(self.entries) + 1
+            known = self.entries.last + 1
             told = [task_to_dict(task) for task in tasks]
             self.journal.append({"op": "array", "id": known, "at": now, "tasks": told})
             for place, task in enumerate(tasks):
@@ -174,7 +165,7 @@ class Machine:
             if entry is not None and number in self._unclaimed and entry.attempt == attempt:
                 self._unclaimed.discard(number)
                 entry.address = member.address
-                station.running[number] = None
+                station.runs(number)
                 if not entry.cancelled and not entry.again:
                     continue
             kills.append(Kill(member.address, number, attempt))
@@ -217,7 +208,7 @@ class Machine:
         entry = self.entries.get(number)
         if station is None or entry is None or number not in station.running or entry.attempt != attempt:
             return
-        del station.running[number]
+        station.runs_not(number)
         self._end(entry, outcome, code, why, use, now)
 
     def measured(self, address: str, cores: Mapping[int, float]) -> None:
@@ -225,7 +216,7 @@ class Machine:
         station = self.stations.get(address)
         for number, used in cores.items():
             if station is not None and number in station.running:
-                station.running[number] = used
+                station.runs(number, used)
 
     def cancel(self, numbers: Iterable[int], now: float) -> list[Kill]:
         """Take tasks back; those that run are to be killed, and are cancelled when they have ended, unless complete."""
@@ -325,6 +316,26 @@ class Machine:
         """Tasks by phase."""
         return {str(phase): self._count[phase] for phase in TaskPhase}
 
+    @property
+    def open(self) -> int:
+        """How many tasks have not ended."""
+        return self._count[TaskPhase.WAITING] + self._count[TaskPhase.RUNNING]
+
+    def recent(self, since: float) -> list[TaskEntry]:
+        """Those that have not ended, and those that have since then, in the order of their numbers."""
+        found = {entry.id: entry for entry in self.entries.open()}
+        for number in reversed(self.over):
+            entry = self.entries.get(number)
+            if entry is not None and entry.phase.final:
+                if entry.ended < since:
+                    break
+                found[number] = entry
+        return [found[number] for number in sorted(found)]
+
+    def forgotten(self, number: int) -> bool:
+        """Whether there was such a task, and nothing is known of it any more."""
+        return 0 < number <= self.entries.last and number not in self.entries
+
     def find(self, name: str) -> int | None:
         """The task of this name."""
         return self._names.get(name)
@@ -391,6 +402,68 @@ class Machine:
         taken = sum(self.busy_cores(station) for station in self.stations.values())
         return taken, sum(s.member.capacity.cores for s in self.stations.values())
 
+    # The log in fewer lines.
+
+    def forget(self, before: float, most: int, spared: Set[int] = frozenset()) -> list[tuple[TaskEntry, list[str]]]:
+        """Know no more of tasks that have ended before an instant, and keep at most so many ended ones; those that are
+        forgotten, each with the files (of jobs) that nobody needs any more. Numbers do not come back.
+
+        Kept are those that are `spared`, those that a job waits for, and arrays as a whole while one of it is kept.
+        """
+        surplus = len(self.entries) - self.open - most
+        old: dict[int, TaskEntry] = {}
+        looked_at = 0
+        for number in self.over:
+            entry = self.entries.get(number)
+            if self._outdated[number] or entry is None or not entry.phase.final:
+                self._outdated[number] = max(self._outdated[number] - 1, 0)
+            elif len(old) >= surplus and entry.ended >= before:
+                break
+            else:
+                old[number] = entry
+            looked_at += 1
+        kept = old.keys() & (self._needed() | spared)
+        arrays = {self.queue.base(entry): entry for n, entry in old.items() if n in self.entries.jobs}
+        for entry in arrays.values():
+            array = self.queue.array(entry)
+            if array & kept or not array <= old.keys():
+                kept |= array & old.keys()
+        gone = []
+        for number, entry in old.items():
+            if number not in kept:
+                if self._names.get(entry.task.name) == number:
+                    del self._names[entry.task.name]
+                gone.append((entry, self.entries.forget(entry)))
+        # What is kept is told once more to who has not heard of it yet; nobody's place becomes another's.
+        self.over[:looked_at] = [number for number in old if number in kept]
+        self.over_from += looked_at - len(kept)
+        self._outdated = +self._outdated
+        return gone
+
+    def snapshot(self) -> Iterator[bytes]:
+        """The lines of a log that says what this machine knows. `journal` must be empty: it is not part of it."""
+        forgotten = {str(phase): count for phase, count in self.entries.forgotten.items()}
+        yield encode({"log": LOG, "last": self.entries.last, "forgotten": forgotten})
+        needed = self._needed()
+        ended = dict.fromkeys(reversed(self.over))  # by their last ends
+        for number in reversed(ended):
+            entry = self.entries.get(number)
+            if entry is not None and entry.phase.final:
+                yield self.entries.line(number, settle=number not in needed)
+        for entry in self.entries.open():
+            yield self.entries.line(entry.id)
+
+    def _needed(self) -> set[int]:
+        """The jobs that others wait for."""
+        return {
+            number
+            for entry in self.entries.open()
+            if entry.task.job is not None
+            for after in entry.task.job.after
+            if after.job is not None
+            for number in self.queue.of_job(after.job)
+        }
+
     def busy_cores(self, station: Station) -> float:
         """Cores of a member that run tasks, whosever these are."""
         return station.others + sum(self.entries[number].task.cores for number in station.running)
@@ -403,7 +476,15 @@ class Machine:
         Raises KeyError, ValueError, TypeError or UserError for a line that no log of ours holds.
         """
         for line in lines:
-            if line["op"] == "task":
+            if "log" in line:
+                if line["log"] != LOG:
+                    raise ValueError(f"log of version {line['log']}")
+                self.entries.last = int(line["last"])
+                self.entries.forgotten.update({TaskPhase(p): int(n) for p, n in line["forgotten"].items()})
+                self._count.update(self.entries.forgotten)
+            elif line["op"] == KEPT:
+                self._keep(line)
+            elif line["op"] == "task":
                 self._add(int(line["id"]), task_from_dict(line["task"], "task log", "/"), float(line["at"]))
             elif line["op"] == "array":
                 for place, one in enumerate(line["tasks"]):
@@ -417,7 +498,7 @@ class Machine:
                 if entry.task.job is not None:
                     self.queue.begun(entry)
                 self._turn(entry, TaskPhase.RUNNING)
-                entry.attempt, entry.started = int(line["n"]), float(line["at"])
+                entry.attempt, entry.started, entry.ended = int(line["n"]), float(line["at"]), None
                 entry.node, entry.job = str(line["node"]), str(line["job"])
             elif line["op"] == "cancel":
                 self.entries[int(line["id"])].cancelled = True
@@ -433,20 +514,36 @@ class Machine:
                 use = Use(*line["use"])
                 self._end(entry, AttemptOutcome(line["outcome"]), line["code"], line["why"], use, float(line["at"]))
         self.journal.clear()
-        self._unclaimed = {number for number, entry in self.entries.items() if entry.phase is TaskPhase.RUNNING}
+        self._unclaimed = {entry.id for entry in self.entries.open() if entry.phase is TaskPhase.RUNNING}
         self._claim_until = now + _CLAIM
         return len(self._unclaimed)
 
     def _add(self, number: int, task: PoolTask, now: float) -> None:
         entry = TaskEntry(number, task, shape_of(task), submitted=now)
-        self.entries[number] = entry
+        self.entries.add(entry)
         if task.name:
             self._names[task.name] = number
         self._count[TaskPhase.WAITING] += 1
         entry.held = task.job is not None and task.job.held
         self._wait(entry)
 
+    def _keep(self, line: Mapping[str, Any]) -> None:
+        entry = self.entries.take_line(line)
+        if entry.task.name:
+            self._names[entry.task.name] = entry.id
+        self._count[entry.phase] += 1
+        if entry.phase.final:
+            self.over.append(entry.id)
+            self.queue.knows(entry)
+        elif entry.phase is TaskPhase.WAITING:
+            self._wait(entry)
+        elif entry.task.job is not None:
+            self.queue.take(entry)
+            self.queue.begun(entry)
+
     def _again(self, entry: TaskEntry) -> None:
+        self._outdated[entry.id] += 1
+        self.entries.revive(entry)
         entry.failed, entry.shape = 0, shape_of(entry.task)
         self._turn(entry, TaskPhase.WAITING)
         self._wait(entry)
@@ -479,7 +576,9 @@ class Machine:
         entry.attempt += 1
         entry.started, entry.ended = now, None
         entry.address, entry.node, entry.job = station.member.address, station.member.node, station.member.job
-        station.running[entry.id] = None
+        station.runs(entry.id)
+        if entry.task.job is not None:
+            self.queue.begun(entry)
         self.journal.append(
             {"op": "start", "id": entry.id, "n": entry.attempt, "at": now, "node": entry.node, "job": entry.job}
         )
@@ -538,6 +637,14 @@ class Machine:
             self._waiting.pop(entry.shape, None)
 
     def _room(self, station: Station) -> MemberRoom:
+        """What is left there, for a placement to take from."""
+        whole = station.room = station.room or self._whole_room(station)
+        loads = {name: Load(load.promised, load.used) for name, load in whole.loads.items()}
+        if station.others:
+            loads[_OTHERS] = Load(station.others, station.others)
+        return MemberRoom(whole.member, whole.memory, whole.gpus, whole.share, loads)
+
+    def _whole_room(self, station: Station) -> MemberRoom:
         capacity = station.member.capacity
         room = MemberRoom(station.member, _memory(station.member), capacity.gpus, self._share)
         for number, seen in station.running.items():
@@ -547,8 +654,6 @@ class Machine:
             load = room.loads.setdefault(task.workflow, Load())
             load.promised += task.cores
             load.used += task.cores if seen is None else min(seen, task.cores)
-        if station.others:
-            room.loads[_OTHERS] = Load(station.others, station.others)
         return room
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "TaskPhase",
     "Use",
     "idle_share",
+    "known_task",
     "memory_of",
     "task_from_dict",
     "task_to_dict",
@@ -232,6 +233,26 @@ def task_to_dict(task: PoolTask) -> dict[str, Any]:
     value = {key: said for key, said in value.items() if said}
     value |= {"command": list(task.argv), "workdir": task.workdir, "cores": task.cores, "retries": task.retries}
     return value
+
+
+def known_task(told: Mapping[str, Any]) -> PoolTask:
+    """The task from what `task_to_dict` has said of it, unchecked. Raises KeyError, TypeError or ValueError for what it
+    cannot have said."""
+    job = told.get("job")
+    return PoolTask(
+        argv=tuple(told["command"]),
+        name=told.get("name", ""),
+        workflow=told.get("workflow", ""),
+        cores=float(told["cores"]),
+        memory=told.get("memory"),
+        gpus=told.get("gpus", 0),
+        seconds=told.get("time"),
+        inputs=tuple(told.get("inputs", ())),
+        workdir=told["workdir"],
+        environment=told.get("environment", {}),
+        retries=int(told["retries"]),
+        job=None if job is None else terms_from_dict(job),
+    )
 
 
 def memory_of(value: object, where: str) -> int | None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-__all__ = ["Capture", "output_path"]
+__all__ = ["Capture", "output_path", "output_paths", "task_of_output"]
 
 _CHUNK = 65536
 _CHUNKS = 16
@@ -15,6 +15,17 @@ _CHUNKS = 16
 def output_path(folder: Path, task: int, attempt: int, kind: str) -> Path:
     """The file for `out` or `err` of an attempt; it is there only if something was written."""
     return folder / f"{task}.{attempt}.{kind}"
+
+
+def output_paths(folder: Path, task: int, attempt: int) -> list[Path]:
+    """Both files of an attempt."""
+    return [output_path(folder, task, attempt, kind) for kind in ("out", "err")]
+
+
+def task_of_output(path: Path) -> int | None:
+    """The task whose output that is; None: it is none of ours."""
+    task, _, rest = path.name.partition(".")
+    return int(task) if task.isdecimal() and rest else None
 
 
 class Capture:

@@ -146,13 +146,17 @@ class Pack:
         """See the class."""
         open_rooms = [room for room in rooms if not room.full]
         for group in sorted(waiting, key=_longest_first):
+            best = None
             while group.left and open_rooms:
-                best = _best(group.shape, open_rooms, now)
+                # The best one for a shape only becomes fuller by it, and stays the best until it holds no more.
+                if best is None or not best.fits(group.shape, now):
+                    best = _best(group.shape, open_rooms, now)
                 if best is None:
                     break
                 yield group.take(), best.put(group.shape)
                 if best.full:
                     open_rooms.remove(best)
+                    best = None
             if not open_rooms:
                 return
 

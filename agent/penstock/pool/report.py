@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from penstock.errors import NotFound
 from penstock.pool.machine import Machine, TaskEntry
+from penstock.pool.model import TaskPhase
 
 __all__ = ["ended", "number_of", "status", "tasks"]
 
@@ -57,16 +58,17 @@ def tasks(machine: Machine, wish: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Tasks by `ids` (numbers or names), or all, of these `phases` if given; at most `most`, the last ones."""
     if wish.get("ids") is not None:
         entries = [machine.entries[number_of(machine, one)] for one in wish["ids"]]
-    else:
-        entries = list(machine.entries.values())
-    if phases := wish.get("phases"):
-        entries = [e for e in entries if e.phase in phases]
-    return [_entry(e) for e in entries[-int(wish.get("most", _MOST)) :]]
+        if phases := wish.get("phases"):
+            entries = [e for e in entries if e.phase in phases]
+        return [_entry(e) for e in entries[-int(wish.get("most", len(entries) + 1)) :]]
+    most = int(wish.get("most", _MOST))
+    return [_entry(e) for e in machine.entries.of_phases(wish.get("phases") or list(TaskPhase), most)]
 
 
-def ended(entry: TaskEntry) -> dict[str, Any]:
-    """How a task has ended."""
-    return {"id": entry.id, "phase": str(entry.phase), "why": entry.why}
+def ended(machine: Machine, numbers: Iterable[int]) -> list[dict[str, Any]]:
+    """How tasks have ended; of what is not kept any more nothing."""
+    entries = [entry for number in numbers if (entry := machine.entries.get(number)) is not None]
+    return [{"id": entry.id, "phase": str(entry.phase), "why": entry.why} for entry in entries]
 
 
 def number_of(machine: Machine, said: object) -> int:
@@ -74,6 +76,8 @@ def number_of(machine: Machine, said: object) -> int:
     number = machine.find(str(said))
     if number is None and str(said).isdecimal():
         number = int(str(said))
+        if machine.forgotten(number):
+            raise NotFound(f"task {number} has ended and is not kept any more (pool.keep, pool.keep_tasks)")
     if number not in machine.entries or number is None:
         raise NotFound(f"the pool has no task {str(said)[:60]!r}")
     return number

@@ -10,6 +10,7 @@ from penstock.config import Config
 from penstock.core.extensions import PLACEMENTS
 from penstock.pool.folder import PoolFolder
 from penstock.pool.scheduler import PoolDoor, PoolScheduler
+from penstock.pool.upkeep import PoolRetention
 
 __all__ = ["run_scheduler"]
 
@@ -18,7 +19,8 @@ async def run_scheduler(config: Config, folder: PoolFolder, doors: Sequence[Pool
     """Serve, by these doors, too. Raises StoreError when another scheduler of the pool runs, ConfigError for an unknown
     placement."""
     placement = PLACEMENTS.make(config.pool.placement)
-    scheduler = PoolScheduler(folder, placement, config.pool.share, config.pool.host, doors)
+    retention = PoolRetention(config.pool.keep, config.pool.keep_tasks)
+    scheduler = PoolScheduler(folder, placement, config.pool.share, config.pool.host, doors, retention)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, scheduler.stop)
     await scheduler.serve()

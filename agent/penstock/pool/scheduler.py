@@ -39,6 +39,7 @@ from penstock.pool.model import (
     task_to_dict,
 )
 from penstock.pool.placement import PoolPlacement
+from penstock.pool.upkeep import PoolRetention, Upkeep
 
 __all__ = ["PoolDoor", "PoolScheduler"]
 
@@ -49,6 +50,7 @@ _REGULAR = 1.0  # seconds between passes without any
 _AGAIN = 5.0  # seconds until a log that could not be written is tried again
 _MANY = 5000  # ends in one answer
 _SOURCE = 200  # characters of a client's name
+_WAITED = 120.0  # seconds for which tasks that a client has waited for are kept, so that it can ask how they ended
 _TTL = 30.0  # seconds; a member that is not heard of for so long is lost
 
 
@@ -74,6 +76,7 @@ class PoolScheduler(SchedulerPlugin):
         share: float,
         host: str | None = None,
         doors: Sequence[PoolDoor] = (),
+        retention: PoolRetention | None = None,
     ) -> None:
         self._doors = doors
         self.folder = folder
@@ -92,6 +95,8 @@ class PoolScheduler(SchedulerPlugin):
         self._heard: dict[str, list[tuple[int, int]]] = {}  # by member: what has ended, to be logged
         self._others = {"running": 0, "waiting": 0}
         self._foreseen = Foreseen()
+        self._upkeep = Upkeep(folder, self.machine, self._journal, retention or PoolRetention())
+        self._awaited: dict[int, float] = {}  # by task: until when somebody may ask for its end
         running = self._recall()
         if self.machine.entries:
             _log.info("tasks from the log", tasks=len(self.machine.entries), running=running)
@@ -104,6 +109,7 @@ class PoolScheduler(SchedulerPlugin):
     async def serve(self) -> None:
         """Run until `stop`; the address is in the folder meanwhile."""
         link.prepare()
+        self._upkeep.sweep()
         self._scheduler = Scheduler(
             protocol="tls",
             host=self._host,
@@ -122,13 +128,14 @@ class PoolScheduler(SchedulerPlugin):
         address = SchedulerAddress(self._scheduler.address, socket.gethostname(), os.getpid(), time.time())
         self.folder.publish(address)
         _log.info("the pool is open", pool=self.folder.name, address=address.url)
-        regular = asyncio.create_task(self._regularly())
+        regular = [asyncio.create_task(one()) for one in (self._regularly, self._keep_up)]
         try:
             for door in self._doors:
                 await door.open(self)
             await self._stop.wait()
         finally:
-            regular.cancel()
+            for task in regular:
+                task.cancel()
             for door in self._doors:
                 await door.close()
             await self._scheduler.close()
@@ -207,11 +214,7 @@ class PoolScheduler(SchedulerPlugin):
                 self._begin()
             for address in self.machine.spare(self.now()):
                 self._leave(address)
-        if (
-            self._draining
-            and not any(self._others.values())
-            and not any(not e.phase.final for e in self.machine.entries.values())
-        ):
+        if self._draining and not any(self._others.values()) and not self.machine.open:
             self.stop()
 
     def _look_at_others(self) -> None:
@@ -270,6 +273,18 @@ class PoolScheduler(SchedulerPlugin):
                     await asyncio.to_thread(replace, self.folder.demand, json.dumps(self.demand().to_dict()))
                     self._let_leave()
 
+    async def _keep_up(self) -> None:
+        """Beside the passes, which a slow disk must not hold up."""
+        while True:
+            await asyncio.sleep(_REGULAR)
+            if self._upkeep.due() and self._flush():
+                await self._upkeep.run(self.now(), self._still_awaited())
+
+    def _still_awaited(self) -> set[int]:
+        now = time.monotonic()
+        self._awaited = {number: until for number, until in self._awaited.items() if until > now}
+        return set(self._awaited)
+
     def _recall(self) -> int:
         lines = self._journal.recall()
         try:
@@ -293,6 +308,7 @@ class PoolScheduler(SchedulerPlugin):
             "ends": self._ends,
             "foresee": self._foresee,
             "demand": lambda _b: self.demand().to_dict(),
+            "forgotten": lambda b: [n for n in b["ids"] if self.machine.forgotten(n)],
         }
         try:
             answer = doors[what](json.loads(body))
@@ -361,6 +377,7 @@ class PoolScheduler(SchedulerPlugin):
         """Whether all of these tasks have ended within some seconds."""
         left = [report.number_of(self.machine, one) for one in body["ids"]]
         deadline = time.monotonic() + body["seconds"]
+        self._awaited.update(dict.fromkeys(left, deadline + _WAITED))
         while True:
             while left and self.machine.entries[left[-1]].phase.final:
                 left.pop()
@@ -370,20 +387,26 @@ class PoolScheduler(SchedulerPlugin):
 
     async def _ends(self, body: dict[str, Any]) -> dict[str, Any]:
         """The tasks that have ended since the place `from` in the order of all ends (None: from now on), waited for
-        some seconds, and the place after them. A scheduler that was started anew (another `life`) counts from 0."""
-        over = self.machine.over
-        place = len(over) if body["from"] is None else int(body["from"])
+        some seconds, and the place after them. A scheduler that was started anew (another `life`) counts from 0.
+        `missed`: some that are not kept any more may have been among them."""
+        machine = self.machine
+        place = machine.over_from + len(machine.over) if body["from"] is None else int(body["from"])
+        missed = False
         if body["life"] not in ("", self._life):
-            place = 0
+            place, missed = 0, bool(machine.entries.forgotten)
         deadline = time.monotonic() + body["seconds"]
-        while len(over) <= place and time.monotonic() < deadline and not self._stop.is_set():
+        while machine.over_from + len(machine.over) <= place and not self._stop.is_set():
+            if time.monotonic() > deadline:
+                break
             await asyncio.sleep(_GLANCE)
-        numbers = over[place : place + _MANY]
-        told = [report.ended(self.machine.entries[number]) for number in numbers]
-        return {"life": self._life, "next": place + len(numbers), "tasks": told}
+        missed = missed or place < machine.over_from
+        first = max(place - machine.over_from, 0)
+        numbers = machine.over[first : first + _MANY]
+        next_place = machine.over_from + first + len(numbers)
+        return {"life": self._life, "next": next_place, "missed": missed, "tasks": report.ended(machine, numbers)}
 
     def _stop_when(self, body: dict[str, Any]) -> dict[str, int]:
-        left = sum(not e.phase.final for e in self.machine.entries.values())
+        left = self.machine.open
         running = self.machine.counts()[TaskPhase.RUNNING]
         if body.get("drain") and left:
             self._draining = True

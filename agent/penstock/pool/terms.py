@@ -100,10 +100,17 @@ class JobTerms:
     line: str = ""
 
 
+_USUAL = [(field.name, field.default) for field in fields(JobTerms)]
+
+
 def terms_to_dict(terms: JobTerms) -> dict[str, Any]:
     """What `terms_from_dict` reads; what says nothing is left out."""
-    usual = {field.name: field.default for field in fields(JobTerms)}
-    return {key: value for key, value in asdict(terms).items() if value != usual[key]}
+    said = {key: value for key, usual in _USUAL if (value := getattr(terms, key)) != usual}
+    if terms.after:
+        said["after"] = [asdict(after) for after in terms.after]
+    if terms.array is not None:
+        said["array"] = asdict(terms.array)
+    return said
 
 
 def terms_from_dict(value: Mapping[str, Any]) -> JobTerms:

@@ -117,7 +117,7 @@ class JobsDoor:
         while True:
             if awaited := queue.awaited():
                 try:
-                    queue.slurm.update(await self._slurm.look(awaited))
+                    queue.learn(await self._slurm.look(awaited))
                     self._pool.carry_out(())
                 except (SlurmUnavailable, PenstockError) as e:
                     _log.warning("jobs that are waited for cannot be looked up", why=str(e))
@@ -265,7 +265,7 @@ class JobsDoor:
                 errors.append(f"scancel: error: Kill job error on job id {name}: {_INVALID}\n")
             entries += found
         if not asked.ids:
-            entries = list(self._jobs())
+            entries = [entry for entry in self._pool.machine.entries.open() if entry.task.job is not None]
         entries = [entry for entry in _each_once(entries) if self._passes(entry, asked)]
         live = [entry.id for entry in entries if not entry.phase.final]
         if asked.signal:
@@ -319,11 +319,13 @@ class JobsDoor:
     # -- the pool -----------------------------------------------------------------------------------------------
 
     def _jobs(self) -> Iterator[TaskEntry]:
-        return (entry for entry in self._pool.machine.entries.values() if entry.task.job is not None)
+        entries = self._pool.machine.entries
+        return (entries[number] for number in sorted(entries.jobs))
 
     def _visible(self) -> Iterator[TaskEntry]:
         """What squeue still shows."""
-        return (entry for entry in self._jobs() if self._fresh(entry))
+        recent = self._pool.machine.recent(self._pool.now() - _KNOWN)
+        return (entry for entry in recent if entry.task.job is not None and self._fresh(entry))
 
     def _fresh(self, entry: TaskEntry) -> bool:
         return not entry.phase.final or self._pool.now() - (entry.ended or 0.0) < _KNOWN

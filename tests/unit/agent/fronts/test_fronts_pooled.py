@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.fronts.divide import FIRST_JOB, divided
+from penstock.fronts.pools import DOOR
 from penstock.fronts.rules import pool_of
 from penstock.fronts.words import read_words, script_words
 from penstock.pool.terms import FIRST_JOB as FIRST_OF_POOLS
@@ -113,3 +123,41 @@ def test_limits_are_read_as_elsewhere(text):
     if minutes is not None:
         assert seconds is not None
         assert minutes == pytest.approx(seconds / 60)
+
+
+ASKS = """
+import signal, sys
+from penstock.fronts.pools import FrontPool, NoPool, ask_pool
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as a front program does
+try:
+    ask_pool(FrontPool("main", sys.argv[1]), {"op": "submit", "script": "x" * 5_000_000}, 0.0)
+except NoPool as e:
+    print("no pool:", e)
+sys.exit(signal.getsignal(signal.SIGPIPE) is not signal.SIG_DFL)
+"""
+
+
+def test_a_scheduler_that_is_killed_while_it_is_asked_does_not_end_who_asks(tmp_path: Path):
+    pytest.importorskip("cryptography")
+    from penstock.pool.folder import PoolFolder
+
+    folder = PoolFolder("main", tmp_path / "main")
+    folder.make()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder.certificate, folder.key)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        (folder.path / DOOR).write_text(json.dumps({"host": "127.0.0.1", "port": server.getsockname()[1]}))
+
+        def shake_hands_and_go() -> None:
+            plain, _peer = server.accept()
+            with context.wrap_socket(plain, server_side=True) as connection:
+                connection.recv(1)
+
+        peer = threading.Thread(target=shake_hands_and_go)
+        peer.start()
+        asked = subprocess.run(
+            [sys.executable, "-c", ASKS, str(folder.path)], capture_output=True, text=True, timeout=60
+        )
+        peer.join()
+    assert asked.returncode != -signal.SIGPIPE, "it was ended by a broken pipe"
+    assert (asked.returncode, asked.stdout[:8]) == (0, "no pool:"), asked.stderr

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from pooled_jobs import after, array, job
 
 from penstock.fronts.step import POOL_JOB
@@ -25,7 +26,7 @@ from penstock.pool.model import (
 )
 from penstock.pool.placement import Pack
 from penstock.pool.terms import FIRST_JOB, AfterJob, WaitReason
-from penstock.pool.waiting import ConditionVerdict, OtherJob, dependency_verdict
+from penstock.pool.waiting import ConditionVerdict, OtherJob, dependency_verdict, wait_reason
 
 
 def machine_of(cores: float = 8.0) -> Machine:
@@ -118,9 +119,9 @@ class TestDependencies:
         it.submit([job(after=(AfterJob("afterok", 77), AfterJob("afterok", 78, 3)))], 0.0)
         assert started(it) == []
         assert it.queue.awaited() == {(77, None), (78, 3)}
-        it.queue.slurm[77, None] = OtherJob(1.0, 2.0, completed=True)
+        it.queue.learn({(77, None): OtherJob(1.0, 2.0, completed=True)})
         assert it.queue.awaited() == {(78, 3)}
-        it.queue.slurm[78, 3] = OtherJob(1.0, 2.0, completed=True)
+        it.queue.learn({(78, 3): OtherJob(1.0, 2.0, completed=True)})
         assert started(it) == [1]
 
     def test_what_can_never_run_is_cancelled_where_that_is_said(self):
@@ -315,3 +316,95 @@ class TestEnvironment:
         assert exported(own, "NONE").keys() == {"HOME", "PATH"}
         assert exported(own, "X,Z=a b").items() >= {("X", "1"), ("Z", "a b")}
         assert "Y" not in exported(own, "X")
+
+
+class Waiting(RuleBasedStateMachine):
+    """Each job is looked at when it matters: at any time the reasons are those that a look at all of them gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.it = machine_of(cores=3.0)
+        self.now = 0.0
+        self.live: list[StartAttempt] = []
+
+    def place(self) -> None:
+        self.now += 1.0
+        queue = self.it.queue
+        while (starts := self.it.place(self.now)) or queue._due:  # what has come of it may be what another waits for
+            self.live += starts
+        for number, reason in queue.kept.items():
+            entry = self.it.entries[number]
+            find, running = queue._find_for(entry), len(queue._free.get(queue.base(entry), ()))
+            terms = entry.task.job
+            assert reason is wait_reason(terms, held=entry.held, find=find, running=running, now=self.now)
+        assert WaitReason.NONE not in queue.kept.values()
+
+    def one(self, which: int) -> int:
+        return 1 + which % self.it.entries.last
+
+    @rule(
+        kind=st.sampled_from(["", "after", "afterok", "afternotok", "afterany", "aftercorr", "singleton", "slurm"]),
+        which=st.integers(0, 1000),
+        count=st.integers(1, 4),
+        most=st.integers(0, 2),
+        delay=st.sampled_from([0.0, 0.0, 2.0]),
+        later=st.sampled_from([0.0, 0.0, 3.0]),
+        invalid=st.booleans(),
+    )
+    def submit(self, kind, which, count, most, delay, later, invalid):
+        terms = {"begin": self.now + later if later else 0.0, "kill_invalid": invalid}
+        if kind == "singleton":
+            terms["after"] = (AfterJob("singleton"),)
+        elif kind == "slurm":
+            terms["after"] = (AfterJob("afterok", 77),)
+        elif kind and self.it.entries.last:
+            target = self.it.entries[self.one(which)]
+            number = self.it.queue.base(target) if which % 2 else target.id
+            terms["after"] = (after(kind, number, delay=delay if kind == "after" else 0.0),)
+        made = array(count, most, key=f"k{self.now}", **terms) if count > 1 else [job(**terms)]
+        self.it.submit(made, self.now)
+        self.place()
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 1000), outcome=st.sampled_from(AttemptOutcome))
+    def ends(self, which, outcome):
+        end(self.it, self.live.pop(which % len(self.live)), outcome, self.now)
+        self.place()
+
+    @precondition(lambda self: self.it.entries.last)
+    @rule(which=st.integers(0, 1000), what=st.sampled_from(["hold", "release", "requeue", "cancel"]))
+    def is_changed(self, which, what):
+        numbers = [self.one(which)]
+        if what in ("hold", "release"):
+            self.it.hold(numbers, self.now, held=what == "hold")
+        elif what == "requeue":
+            self.it.requeue(numbers, self.now)
+        else:
+            self.it.cancel(numbers, self.now)
+        self.place()
+
+    @rule(completed=st.booleans())
+    def slurm_says(self, completed):
+        if self.it.queue.awaited():
+            self.it.queue.learn({(77, None): OtherJob(1.0, 2.0, completed=completed)})
+        self.place()
+
+    @rule()
+    def time_passes(self):
+        self.now += 5.0
+        self.place()
+
+    @rule()
+    def scheduler_is_killed(self):
+        self.it.journal.clear()
+        made = machine_of(cores=3.0)
+        made.recall([json.loads(line) for line in self.it.snapshot()], self.now)
+        made.join(PoolMember("b", "n2", "2", Capacity(3.0)), self.now, [(s.id, s.attempt) for s in self.live])
+        made.queue.slurm = self.it.queue.slurm
+        self.it = made
+        self.live = [StartAttempt("b", s.id, s.attempt, s.task) for s in self.live]
+        self.place()
+
+
+TestWaiting = Waiting.TestCase
+TestWaiting.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)

@@ -493,3 +493,27 @@ def test_nobody_gets_in_without_the_key_of_the_pool(live: Live):
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode != 0
+
+
+def test_a_scheduler_that_is_killed_after_its_log_was_made_shorter_has_forgotten_only_what_it_may(live: Live):
+    live.environment["PENSTOCK_POOL__KEEP_TASKS"] = "20"
+    killed = live.start()
+    live.join(4)
+    large = {"command": ["true"], "workdir": "/", "environment": {"PENSTOCK_FILL": "x" * 100_000}}
+    tasks = [large | {"name": f"task-{number}"} for number in range(100)]
+    live.submit(tasks[:60])
+    live.until(lambda: live.status()["tasks"]["complete"] == 60)
+    live.submit(tasks[60:])  # with these it has more than eight megabytes
+    waits = live.submit([gated(live, "go")])
+    live.until(lambda: live.status()["tasks"]["complete"] == 100)
+    live.until(lambda: live.log()[0].get("log") == 2)
+    killed.kill()
+    killed.wait()
+    assert sum(line.get("phase") == "complete" for line in live.log()) <= 20
+    live.start()
+    live.until(lambda: live.status()["members"])
+    assert live.status()["tasks"] == {"waiting": 0, "running": 1, "complete": 100, "failed": 0, "cancelled": 0}
+    (live.work / "go").touch()
+    live.until(lambda: done(live) == waits)
+    assert live.submit([large | {"name": "task-99"}]) == [100]
+    assert live.submit([large | {"name": "task-0"}]) == [102], "forgotten, and so it is another task"

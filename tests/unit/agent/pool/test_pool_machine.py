@@ -25,7 +25,7 @@ from penstock.pool.model import (
     task_from_dict,
     task_to_dict,
 )
-from penstock.pool.placement import Pack, shape_of
+from penstock.pool.placement import Pack, _best, _longest_first, shape_of
 
 
 def task(**more: object) -> PoolTask:
@@ -295,6 +295,40 @@ class TestPack:
                     late = station.member.ends is not None and (entry.task.seconds or 0.0) >= station.member.ends
                     assert entry.task.cores > free + 1e-9 or late
 
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from([0.3, 1, 2]), st.sampled_from([None, 5.0, 30.0]), st.sampled_from(["", "a", "b"])
+            ),
+            max_size=40,
+        ),
+        st.lists(
+            st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([None, 10.0, 100.0]), st.sampled_from([0.0, 1.5])),
+            min_size=1,
+            max_size=5,
+        ),
+        st.sampled_from([0.5, 1.0]),
+    )
+    def test_each_task_goes_where_it_would_if_all_members_were_looked_at_for_it(self, tasks, members, share):
+        class EachAnew(Pack):
+            def place(self, waiting, rooms, now):
+                for group in sorted(waiting, key=_longest_first):
+                    while group.left:
+                        best = _best(group.shape, [room for room in rooms if not room.full], now)
+                        if best is None:
+                            break
+                        yield group.take(), best.put(group.shape)
+
+        seen = []
+        for placement in (Pack(), EachAnew()):
+            it = Machine(placement, share)
+            for i, (cores, ends, others) in enumerate(members):
+                it.join(member(f"m{i}", cores, ends), 0.0)
+                it.stations[f"m{i}"].others = min(others, cores)
+            it.submit([task(cores=c, seconds=s, workflow=w) for c, s, w in tasks], 0.0, larger=True)
+            seen.append([(start.id, start.address) for start in it.place(0.0)])
+        assert seen[0] == seen[1]
+
     def test_a_plugin_that_breaks_the_rules_is_not_obeyed(self):
         class Wild:
             name = "wild"
@@ -307,6 +341,14 @@ class TestPack:
         it.submit([task(), task()], 0.0)
         assert [s.id for s in it.place(0.0)] == [1]
         assert it.faults == 4
+
+
+def told(it: Machine, log: list[dict] | None = None, now: float = 0.0) -> tuple[object, ...]:
+    """All that a machine knows that was made from a log."""
+    if log is not None:
+        it.recall(log, now)
+    ends = [n for n in dict.fromkeys(reversed(it.over)) if it.entries[n].phase.final]
+    return dict(it.entries.items()), it.counts(), it.entries.last, ends
 
 
 class Pool(RuleBasedStateMachine):
@@ -348,7 +390,8 @@ class Pool(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1000), outcome=st.sampled_from(AttemptOutcome))
     def end(self, which, outcome):
         start = self.live.pop(which % len(self.live))
-        if self.it.entries[start.id].attempt == start.attempt and start.address in self.it.stations:
+        entry = self.it.entries.get(start.id)  # what has ended elsewhere may have been forgotten
+        if entry is not None and entry.attempt == start.attempt and start.address in self.it.stations:
             self.done += [start.id] if outcome is AttemptOutcome.COMPLETE else []
         end(self.it, start, outcome, self.now)
         self.tick()
@@ -363,9 +406,36 @@ class Pool(RuleBasedStateMachine):
     @precondition(lambda self: self.it.entries)
     @rule(which=st.integers(0, 1000))
     def cancel(self, which):
-        number = 1 + which % len(self.it.entries)
+        number = list(self.it.entries)[which % len(self.it.entries)]
         self.it.cancel([number], self.now)
         self.cancelled.add(number)
+        self.tick()
+
+    @rule()
+    def log_is_made_shorter(self):
+        """Whatever has happened before and comes after, it says the same."""
+        longer = Machine(Pack())
+        longer.recall(self.log, self.now)
+        self.log = [json.loads(line) for line in self.it.snapshot()]
+        shorter = Machine(Pack())
+        shorter.recall(self.log, self.now)
+        assert told(shorter) == told(longer)
+        assert told(Machine(Pack()), [json.loads(line) for line in shorter.snapshot()], self.now) == told(longer)
+
+    @rule(most=st.integers(0, 5), old=st.floats(0.0, 5.0))
+    def long_ended_tasks_are_forgotten(self, most, old):
+        before, open_ = dict(self.it.entries.items()), self.it.open
+        for entry, _files in self.it.forget(self.now - old, most):
+            assert entry.phase.final
+            self.done = [n for n in self.done if n != entry.id]
+            self.cancelled.discard(entry.id)
+        assert self.it.open == open_ and len(self.it.entries) - open_ <= most
+        kept = [n for n in self.it.entries if before[n].phase.final]
+        forgotten = [n for n in before if n not in self.it.entries]
+        assert max((before[n].ended for n in forgotten), default=0.0) <= min(
+            (before[n].ended for n in kept), default=self.now
+        )
+        self.log = [json.loads(line) for line in self.it.snapshot()]
         self.tick()
 
     @rule()
@@ -408,7 +478,20 @@ class Pool(RuleBasedStateMachine):
         assert sorted(running) == sorted(n for n, e in self.it.entries.items() if e.phase is TaskPhase.RUNNING)
         waiting = [n for tasks in self.it._waiting.values() for n in tasks]
         assert sorted(waiting) == sorted(n for n, e in self.it.entries.items() if e.phase is TaskPhase.WAITING)
-        assert sum(self.it.counts().values()) == len(self.it.entries)
+        known = len(self.it.entries) + sum(self.it.entries.forgotten.values())
+        assert sum(self.it.counts().values()) == known == self.it.entries.last
+
+    @invariant()
+    def what_is_left_on_a_member_is_what_its_tasks_leave(self):
+        for station in self.it.stations.values():
+            known = self.it._room(station)
+            station.room = None
+            assert self.it._room(station) == known
+
+    @rule(cores=st.sampled_from([0.1, 0.7]))
+    def is_measured(self, cores):
+        for address, station in self.it.stations.items():
+            self.it.measured(address, dict.fromkeys(station.running, cores))
 
     @invariant()
     def what_was_cancelled_never_waits_again(self):
@@ -421,7 +504,7 @@ class Pool(RuleBasedStateMachine):
 
 
 TestPool = Pool.TestCase
-TestPool.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestPool.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 
 class TestJournal:
@@ -434,7 +517,7 @@ class TestJournal:
             file.write(b'{"op": "c')
         assert read_journal(path) == [{"op": "a"}, {"op": "b"}]
         log = Journal(path)
-        assert log.recall() == [{"op": "a"}, {"op": "b"}]
+        assert list(log.recall()) == [{"op": "a"}, {"op": "b"}]
         log.append([{"op": "d"}])
         log.close()
         assert read_journal(path)[-1] == {"op": "d"}
@@ -450,7 +533,7 @@ class TestJournal:
         path = tmp_path / "tasks.jsonl"
         path.write_text('{"op": "a"}\nhello\n')
         with pytest.raises(StoreError, match=r"tasks\.jsonl:2"):
-            Journal(path).recall()
+            list(Journal(path).recall())
 
 
 class TestTaskFormat:
