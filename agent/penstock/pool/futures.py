@@ -59,6 +59,11 @@ class _Open:
             self.future.set_result(value)
 
 
+def _check_nameless(task: Mapping[str, Any]) -> None:
+    if "name" in task:
+        raise UserError("task: name: each call has one of its own, or they would all be one task")
+
+
 class PoolExecutor(Executor):
     """Calls in the pool of that name. `task` says what each of them needs, with the keys of a line of
     `pool submit --file`; a call that raises is not tried again unless it says `retries`. A scheduler may be away for
@@ -74,8 +79,7 @@ class PoolExecutor(Executor):
             raise AgentUnavailable(f"pool {pool!r} has no scheduler; {self._folder.start} starts one")
         self._needs = {"retries": 0, **(task or {})}
         task_from_dict({**self._needs, "command": ["true"]}, "task", "/")  # said now, and not with each call
-        if "name" in self._needs:
-            raise UserError("task: name: each call has one of its own, or they would all be one task")
+        _check_nameless(self._needs)
         self._patience = patience
         self._door = threading.Lock()
         self._closed = False
@@ -89,7 +93,15 @@ class PoolExecutor(Executor):
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """Run `fn(*args, **kwargs)` in the pool. Raises what cloudpickle raises for what cannot be written, and
         RuntimeError after `shutdown`."""
-        one = _Open(PoolCall.write(self._folder, fn, args, kwargs, self._needs))
+        return self.submit_as({}, fn, *args, **kwargs)
+
+    def submit_as(
+        self, task: Mapping[str, Any], fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> Future[_T]:
+        """The same for a call that needs something else: `task` counts before the executor's. Raises UserError for a
+        wrong one."""
+        _check_nameless(task)
+        one = _Open(PoolCall.write(self._folder, fn, args, kwargs, {**self._needs, **task}))
         with self._door:
             if self._closed:
                 one.call.forget()

@@ -1,7 +1,9 @@
 """A pool as a Dask cluster.
 
-with client("main"):
-    print((da.random.random((20_000, 20_000)) ** 2).mean().compute())
+    with client("main"):
+        print((da.random.random((20_000, 20_000)) ** 2).mean().compute())
+
+Also what speaks to Dask by itself, as joblib's backend does, uses the pool within.
 """
 
 from __future__ import annotations
