@@ -1,7 +1,8 @@
-"""dask-jobqueue's clusters that adapt themselves, on a real Slurm with a queue: with Dask's rule and with ours."""
+"""dask-jobqueue's workers and Parsl's blocks in a real Slurm's queue, as many as the rule says: theirs, or ours."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -81,6 +82,47 @@ if __name__ == "__main__":
         until("leave")
 """
 """One task, and twelve that need its result."""
+
+PARSL = """
+import os, sys, time
+import parsl
+from pathlib import Path
+from parsl.config import Config
+from parsl.executors import HighThroughputExecutor
+from parsl.launchers import SingleNodeLauncher
+from parsl.providers import SlurmProvider
+from penstock.tools.parsl import ask_ahead
+
+@parsl.python_app
+def first(seconds):
+    import time
+    time.sleep(seconds)
+
+@parsl.python_app
+def second(i, dep):
+    import time
+    time.sleep(10)
+    return i
+
+provider = SlurmProvider(
+    partition="batch", walltime="00:05:00", init_blocks=1, max_blocks=4, launcher=SingleNodeLauncher(),
+    worker_init="export PATH=" + os.path.dirname(sys.executable) + ":$PATH"
+)
+htex = HighThroughputExecutor(address="127.0.0.1", max_workers_per_node=1, provider=provider)
+with parsl.load(Config(executors=[htex], strategy="htex_auto_scale", strategy_period=1)) as dfk:
+    if sys.argv[1] == "ours":
+        assert ask_ahead(dfk, expect={"first": 50}) == 1
+    first(0).result()
+    Path("begun").touch()
+    one = first(50)
+    rest = [second(i, one) for i in range(12)]
+    one.result()
+    begun = time.monotonic()
+    assert [task.result() for task in rest] == list(range(12))
+    Path("done").touch()
+    print(time.monotonic() - begun, flush=True)
+"""
+"""The same of Parsl's."""
 
 
 class Runs:
@@ -186,10 +228,20 @@ def test_demand_that_flickers_costs_no_place_in_the_queue(runs: Runs):
 
 @pytest.fixture
 def with_agent(cluster: Cluster, python: str) -> Iterator[Runs]:
+    """Alice's programs and her agent, which knows that eight jobs like those of workers have waited for a minute."""
     agent = SlurmAgent(cluster, asa={"predictor": "share-mix"})
     it = Runs(cluster, python, agent.environment)
     try:
+        cluster.run_as("bob", ["sbatch", "-N8", "-t2", "-o/dev/null", "--wrap=sleep 60"], check=True)
+        it.until(lambda: cluster.run_as("bob", ["squeue", "-h", "-t", "R"]).stdout.strip())
+        since = time.time()
+        for _ in range(8):
+            cluster.run_as("alice", ["sbatch", "-N1", "-t5", "-o/dev/null", "--wrap=true"], check=True)
+        it.until(lambda: [row["State"] for row in agent.accounting(since)] == ["COMPLETED"] * 8)
         agent.start()
+        agent.until(
+            lambda: json.loads(agent.run("alice", "waits", "--json").stdout)["geometries"], "what it has learned"
+        )
         yield it
     finally:
         it.down()
@@ -219,4 +271,11 @@ def test_workers_that_are_asked_for_ahead_are_there_in_time(with_agent: Runs):
     theirs = ahead(with_agent, HEAD + AHEAD, "theirs")
     ours = ahead(with_agent, HEAD + AHEAD, "ours")
     print(f"the second phase: Dask's rule {theirs:.0f} s, ours {ours:.0f} s")
+    assert ours < 0.8 * theirs
+
+
+def test_blocks_that_are_asked_for_ahead_are_there_in_time(with_agent: Runs):
+    theirs = ahead(with_agent, PARSL, "theirs")
+    ours = ahead(with_agent, PARSL, "ours")
+    print(f"the second phase: Parsl's strategy {theirs:.0f} s, asked ahead {ours:.0f} s")
     assert ours < 0.8 * theirs

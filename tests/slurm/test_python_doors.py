@@ -153,3 +153,20 @@ def test_parsl(pool: SlurmPool):
     assert said == ["[0, 1, 4, 9]", "KeyError", "UserError", "BashExitFailure", "27"]
     assert (pool.place / "whose.out").read_text() in ("n1\n", "n2\n")
     assert pool.json("status")["tasks"]["complete"] == 7, "Parsl returns what an app has raised"
+
+
+def test_psij(pool: SlurmPool):
+    (program,) = examples("psij.md")
+    program = program.replace('get_instance("slurm")', 'get_instance("penstock")')
+    assert "COMPLETED" in run(pool, program)
+    more = (
+        "job = Job(JobSpec(executable='/bin/sh', arguments=['-c', 'exit 3'], attributes=attributes))\n"
+        "executor.submit(job)\nprint(job.native_id, job.wait().exit_code)\n"
+        "job = Job(JobSpec(executable='/bin/sleep', arguments=['300'], attributes=attributes))\n"
+        "executor.submit(job)\njob.cancel()\nprint(job.wait().state)\n"
+    )
+    said = run(pool, program.replace('"batch"', '"penstock"') + more).splitlines()
+    assert "COMPLETED" in said[0]
+    number, code = said[1].split()
+    assert int(number) > 2**32, "a task of the pool"
+    assert (code, said[2]) == ("3", "CANCELED")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
-from distributed.deploy import Adaptive
+from distributed.deploy.adaptive import Adaptive
 
 from penstock.tools.expected import ExpectedWait, geometry_of_script, ready_within
 
@@ -32,6 +32,7 @@ class PenstockAdaptive(Adaptive):
     Without an agent waits are taken to be `unknown` seconds, and nothing is asked for ahead.
     """
 
+    cluster: Any
     _clock = staticmethod(time.monotonic)
 
     def __init__(
@@ -52,7 +53,7 @@ class PenstockAdaptive(Adaptive):
 
     async def target(self) -> int:
         """How many workers there should be, those that are asked for ahead included."""
-        plain = int(await super().target())
+        plain = int(await super().target())  # type: ignore[no-untyped-call]
         self._wait = await asyncio.to_thread(self._expected.seconds)
         return plain if self._wait is None else max(plain, self._ahead(self._wait))
 

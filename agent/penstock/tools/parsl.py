@@ -1,22 +1,31 @@
-"""A pool as an executor of Parsl.
+"""A pool as an executor of Parsl; and blocks of Parsl's own that are asked for ahead.
 
     with parsl.load(Config(executors=[PenstockExecutor("main")])):
         print(square(7).result())
 
-`square` being any app of Parsl's.
+`square` being any app of Parsl's. `ask_ahead(dfk)` has Parsl ask for blocks a wait before they are needed.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Final
 
+from parsl.dataflow.states import States
 from parsl.executors.base import ParslExecutor
+from parsl.executors.status_handling import BlockProviderExecutor
+from parsl.jobs.states import JobState
 
 from penstock.pool.futures import PoolExecutor
+from penstock.slurm.minutes import minutes_of
+from penstock.tools.expected import ExpectedWait, ready_within
 
-__all__ = ["PenstockExecutor"]
+__all__ = ["PenstockExecutor", "ask_ahead"]
+
+_OLD: Final = 0.5  # weight of what was known of run times, when one more is
 
 
 class PenstockExecutor(ParslExecutor):
@@ -51,3 +60,68 @@ class PenstockExecutor(ParslExecutor):
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         super().shutdown()
+
+
+def ask_ahead(dfk: Any, expect: Mapping[str, float] | None = None) -> int:  # noqa: ANN401
+    """Have Parsl's strategy count, besides the tasks that are ready, those which will be by the time that a new block
+    would have waited in Slurm's queue. To be called once, after `parsl.load`; for how many executors it holds.
+
+    How long apps run is learned by their name; `expect` says it (seconds) before that. Without an agent to tell the
+    wait nothing is asked for ahead. It is for strategies that look at `outstanding()`: `simple`, `htex_auto_scale`.
+    """
+    found = [one for one in dfk.executors.values() if isinstance(one, BlockProviderExecutor) and one.provider]
+    for executor in found:
+        executor.outstanding = _Outstanding(dfk, executor, dict(expect or {}))
+    return len(found)
+
+
+class _Outstanding:
+    """In place of an executor's method of that name."""
+
+    def __init__(self, dfk: Any, executor: Any, known: dict[str, float]) -> None:  # noqa: ANN401
+        self._dfk = dfk
+        self._executor = executor
+        self._plain = executor.outstanding
+        self._known = known
+        self._began: dict[int, float] = {}
+        self._served_since = math.inf
+        provider = executor.provider
+        self._expected = ExpectedWait(
+            {
+                "nodes": provider.nodes_per_block,
+                "time_limit": 60 * (minutes_of(str(getattr(provider, "walltime", ""))) or 60),
+                **{name: getattr(provider, name, None) or "" for name in ("partition", "qos", "account")},
+            }
+        )
+
+    def __call__(self) -> int:
+        ready = int(self._plain())
+        wait = self._expected.seconds()
+        return ready if wait is None else ready + self._soon(wait)
+
+    def _soon(self, wait: float) -> int:
+        now = time.time()
+        if any(status.state == JobState.RUNNING for status in self._executor.status_facade.values()):
+            self._served_since = min(self._served_since, now)
+        waiting, left = [], {}
+        for number, task in list(self._dfk.tasks.items()):
+            if task["executor"] != self._executor.label:
+                continue
+            if task["status"] is States.pending:
+                waiting.append([getattr(one, "tid", None) for one in task["depends"] if not one.done()])
+            elif task["status"] in (States.launched, States.running) and self._served_since < math.inf:
+                left[number] = self._known.get(task["func_name"], math.inf) - (now - self._beginning(number, task))
+        return ready_within(waiting, left, wait)
+
+    def _beginning(self, number: int, task: Any) -> float:  # noqa: ANN401
+        """Parsl knows when a task was handed over, and not when it began."""
+        if number not in self._began:
+            began = max(task["try_time_launched"].timestamp(), self._served_since)
+            self._began[number] = began
+            task["app_fu"].add_done_callback(lambda future: self._learn(task["func_name"], began, future))
+        return self._began[number]
+
+    def _learn(self, name: str, began: float, future: Future[Any]) -> None:
+        if future.exception() is None:
+            took = time.time() - began
+            self._known[name] = took + _OLD * (self._known.get(name, took) - took)
