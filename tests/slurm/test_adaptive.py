@@ -131,7 +131,8 @@ class Runs:
     def __init__(self, cluster: Cluster, python: str, more: dict[str, str] | None = None) -> None:
         self.cluster = cluster
         self.python = python
-        self.environment = more or {}
+        path = f"{Path(python).parent}:{cluster.user_env('alice')['PATH']}"
+        self.environment = {**(more or {}), "PATH": path}
         self.place = Path(tempfile.mkdtemp(prefix="penstock-test-", dir="/var/tmp"))
         self.place.chmod(0o755)
         self.process: subprocess.Popen[str] | None = None

@@ -78,9 +78,9 @@ def run(pool: SlurmPool, program: str, **more: str) -> str:
     """What it prints, run as Alice."""
     file = pool.place / "program.py"
     file.write_text(program)
-    done = pool.cluster.run_as(
-        pool.who, [pool.program[0], str(file)], env={**pool.environment, **more}, cwd=pool.place, timeout=LIMIT
-    )
+    path = f"{Path(pool.program[0]).parent}:{pool.cluster.user_env(pool.who)['PATH']}"
+    env = {**pool.environment, "PATH": path, **more}
+    done = pool.cluster.run_as(pool.who, [pool.program[0], str(file)], env=env, cwd=pool.place, timeout=LIMIT)
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:] + pool.said()
     return str(done.stdout)
 
@@ -137,7 +137,7 @@ def test_a_call_that_fails_ends_joblibs_others(pool: SlurmPool):
 
 
 def test_parsl(pool: SlurmPool):
-    (_behind_fronts, on_a_pool) = examples("parsl.md")
+    (_behind_fronts, on_a_pool, _ahead) = examples("parsl.md")
     more = (
         "\n@parsl.bash_app\n"
         "def whose(stdout='whose.out'):\n    return 'echo $SLURMD_NODENAME; exit 3'\n"
@@ -170,3 +170,12 @@ def test_psij(pool: SlurmPool):
     number, code = said[1].split()
     assert int(number) > 2**32, "a task of the pool"
     assert (code, said[2]) == ("3", "CANCELED")
+
+
+@pytest.mark.parametrize("page", ["dask-jobqueue.md", "parsl.md"])
+def test_examples_that_submit_jobs_of_their_own(pool: SlurmPool, page: str):
+    """Without an agent: the rules do as they do then."""
+    first, *_on_a_pool, last = examples(page)
+    for program in (first, last):
+        said = run(pool, program.replace('"1GB"', '"500MB"'))
+        assert said.splitlines()[-1] in ("[0, 1, 4, 9]", "(0, 1, 4, 9)")
