@@ -10,17 +10,20 @@ in one request, and ends are told as they come.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from concurrent.futures import wait as wait_for
 from typing import Any, Final, ParamSpec, TypeVar
+from weakref import WeakSet
 
 from penstock.config import load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.pool.callfiles import PoolCall
 from penstock.pool.client import FINAL, PoolLine
 from penstock.pool.folder import pool_folder
+from penstock.pool.link import prepare
 from penstock.pool.model import task_from_dict, task_to_dict
 
 __all__ = ["PoolExecutor"]
@@ -59,6 +62,20 @@ class _Open:
             self.future.set_result(value)
 
 
+_executors: WeakSet[PoolExecutor] = WeakSet()
+
+
+def _finish() -> None:
+    """A program that ends waits for its calls, as it does for those of Python's own executors."""
+    for one in list(_executors):
+        one.shutdown()
+
+
+# Before Python gives up its threads, where it has a way to say so: later, none can be started any more. Dask, which is
+# imported above, has its own hooks there, and they have to come after.
+getattr(threading, "_register_atexit", atexit.register)(_finish)
+
+
 def _check_nameless(task: Mapping[str, Any]) -> None:
     if "name" in task:
         raise UserError("task: name: each call has one of its own, or they would all be one task")
@@ -85,10 +102,12 @@ class PoolExecutor(Executor):
         self._closed = False
         self._open: set[_Open] = set()
         self._running: dict[int, _Open] = {}
+        prepare()
         begun = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(begun)), name="pool", daemon=True)
         self._thread.start()
         begun.wait()
+        _executors.add(self)
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """Run `fn(*args, **kwargs)` in the pool. Raises what cloudpickle raises for what cannot be written, and
