@@ -67,6 +67,7 @@ def test_tasks_of_dask_have_the_cores_that_tasks_of_the_pool_do_not_hold(live: L
         live.until(lambda: live.status()["others"] == {"running": 1, "waiting": 5})
         (member,) = live.status()["members"]
         assert (member["busy"], member["running"]) == (3.0, 1)
+        assert begun() == 4, "two cores are held"
         (place / "gate").touch()
         live.until(lambda: begun() == 6)  # three of six
         go(*range(10, 16))
@@ -81,6 +82,27 @@ def test_tasks_of_dask_have_the_cores_that_tasks_of_the_pool_do_not_hold(live: L
         assert begun() == 9
         (place / "gate").touch()
         assert third.result(LIMIT) == 20
+
+
+def test_a_member_that_joins_later_takes_from_what_waits_on_others(live: Live, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_POOL__FOLDER", str(live.folder))
+    live.start()
+    live.join(1)
+    place = live.work
+
+    def mark(number: int) -> int:
+        (place / f"begun-{number}").touch()
+        while not (place / "go").exists():
+            time.sleep(0.05)
+        return number
+
+    with client(set_as_default=False) as dask:
+        tasks = [dask.submit(mark, number, key=f"mark-{number}") for number in range(6)]
+        live.until(lambda: live.status()["others"] == {"running": 1, "waiting": 5})
+        live.join(1)
+        live.until(lambda: len(list(place.glob("begun-*"))) == 2)
+        (place / "go").touch()
+        assert dask.gather(tasks) == list(range(6))
 
 
 @pytest.mark.parametrize("scheduler_has_it", [False, True])
