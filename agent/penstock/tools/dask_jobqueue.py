@@ -48,7 +48,9 @@ class PenstockAdaptive(Adaptive):
         self._expected = ExpectedWait(geometry_of_script(cluster.job_header))
         self._wait: float | None = None
         self._less_since: float | None = None
+        self._keep = 0.0  # the longest wait that was expected since
         self._seen: dict[Hashable, float] = {}
+        self._counted: set[Hashable] = set()
         super().__init__(cluster, *args, **options)
 
     async def target(self) -> int:
@@ -61,13 +63,15 @@ class PenstockAdaptive(Adaptive):
         """What to do; workers that wait in the queue are no part of it too early."""
         told: dict[str, Any] = await super().recommendations(target)
         now = self._clock()
+        expected = self._unknown if self._wait is None else self._wait
         if target >= len(self.plan):
             self._less_since = None
         elif self._less_since is None:
-            self._less_since = now
+            self._less_since, self._keep = now, expected
+        self._keep = max(self._keep, expected)
         if told["status"] != "down" or self._less_since is None:
             return told
-        if now - self._less_since > (self._unknown if self._wait is None else self._wait):
+        if now - self._less_since > self._keep:
             return told
         waiting = self.plan - self.observed
         running = [worker for worker in told["workers"] if worker not in waiting]
@@ -77,21 +81,23 @@ class PenstockAdaptive(Adaptive):
         """Workers for what will run in `wait` seconds: tasks that go on till then, and tasks that are ready by then."""
         scheduler = self.cluster.scheduler
         now = self._clock()
-        waiting, left = [], {}
+        waiting, left = {}, {}
         for key, task in scheduler.tasks.items():
             if task.state == "waiting":
-                waiting.append([other.key for other in task.waiting_on])
+                waiting[key] = [other.key for other in task.waiting_on]
             elif task.state == "processing":
                 began = self._seen.setdefault(key, now)
                 left[key] = self._run_time(task.prefix) - (now - began)
         self._seen = {key: began for key, began in self._seen.items() if key in left}
-        soon = ready_within(waiting, left, wait)
-        if not soon:
+        # What was counted stays so, or a wait that is expected to be shorter now would cancel what was asked for.
+        self._counted &= waiting.keys()
+        self._counted |= ready_within(waiting, left, wait)
+        if not self._counted:
             return 0
         still = sum(seconds > wait for seconds in left.values())
         workers = scheduler.workers.values()
         threads = sum(worker.nthreads for worker in workers) / len(workers) if workers else 1.0
-        return math.ceil((soon + still) / threads)
+        return math.ceil((len(self._counted) + still) / threads)
 
     def _run_time(self, prefix: Any) -> float:  # noqa: ANN401
         if prefix is None:

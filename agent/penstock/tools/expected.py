@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Hashable, Mapping
+from typing import Any, Final, TypeVar
 
 from penstock.config import load
 from penstock.errors import PenstockError
@@ -16,6 +16,7 @@ from penstock.slurm.sbatch_options import read_options, script_words
 
 __all__ = ["ExpectedWait", "geometry_of_script", "ready_within"]
 
+_Task = TypeVar("_Task", bound=Hashable)
 _FRESH: Final = 15.0  # seconds
 _LIMIT: Final = 10.0
 _HOUR: Final = 3600.0
@@ -59,7 +60,9 @@ class ExpectedWait:
         return self._wait
 
 
-def ready_within(waiting: Iterable[Collection[Hashable]], left: Mapping[Hashable, float], seconds: float) -> int:
-    """How many tasks are ready in so many seconds. `waiting`: for each task what it waits for; `left`: how many seconds
+def ready_within(
+    waiting: Mapping[_Task, Collection[Hashable]], left: Mapping[Any, float], seconds: float
+) -> set[_Task]:
+    """Which tasks are ready in so many seconds. `waiting`: for each task what it waits for; `left`: how many seconds
     each task that runs is expected to go on."""
-    return sum(all(left.get(one, math.inf) <= seconds for one in needs) for needs in waiting)
+    return {task for task, needs in waiting.items() if all(left.get(one, math.inf) <= seconds for one in needs)}

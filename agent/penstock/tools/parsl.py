@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 
+import structlog
 from parsl.dataflow.states import States
 from parsl.executors.base import ParslExecutor
 from parsl.executors.status_handling import BlockProviderExecutor
@@ -25,6 +26,7 @@ from penstock.tools.expected import ExpectedWait, ready_within
 
 __all__ = ["PenstockExecutor", "ask_ahead"]
 
+_log = structlog.get_logger(__name__)
 _OLD: Final = 0.5  # weight of what was known of run times, when one more is
 
 
@@ -85,6 +87,7 @@ class _Outstanding:
         self._known = known
         self._began: dict[int, float] = {}
         self._served_since = math.inf
+        self._counted: set[int] = set()
         provider = executor.provider
         self._expected = ExpectedWait(
             {
@@ -97,28 +100,48 @@ class _Outstanding:
     def __call__(self) -> int:
         ready = int(self._plain())
         wait = self._expected.seconds()
-        return ready if wait is None else ready + self._soon(wait)
+        try:
+            return ready if wait is None else ready + self._soon(wait)
+        except Exception as e:  # another release of Parsl: it does as ever
+            _log.warning("Parsl's tasks cannot be looked at; nothing is asked for ahead", why=repr(e))
+            return ready
 
     def _soon(self, wait: float) -> int:
-        now = time.time()
-        if any(status.state == JobState.RUNNING for status in self._executor.status_facade.values()):
+        now, slots = time.time(), self._slots()
+        if slots:
             self._served_since = min(self._served_since, now)
-        waiting, left = [], {}
-        for number, task in list(self._dfk.tasks.items()):
-            if task["executor"] != self._executor.label:
-                continue
-            if task["status"] is States.pending:
-                waiting.append([getattr(one, "tid", None) for one in task["depends"] if not one.done()])
-            elif task["status"] in (States.launched, States.running) and self._served_since < math.inf:
-                left[number] = self._known.get(task["func_name"], math.inf) - (now - self._beginning(number, task))
-        return ready_within(waiting, left, wait)
+        tasks = {n: task for n, task in list(self._dfk.tasks.items()) if task["executor"] == self._executor.label}
+        launched = {n: task for n, task in tasks.items() if task["status"] in (States.launched, States.running)}
+        left: dict[int, float] = {}
+        self._began = {number: began for number, began in self._began.items() if number in launched}
+        if slots:
+            for number, task in launched.items():
+                began = self._beginning(number, task, len(launched) <= slots)
+                left[number] = self._known.get(task["func_name"], math.inf) - (now - began)
+        pending = {
+            number: [getattr(one, "tid", None) for one in task["depends"] if not one.done()]
+            for number, task in tasks.items()
+            if task["status"] is States.pending
+        }
+        # What was counted stays so: with less to do Parsl ends blocks, those that wait in the queue first.
+        self._counted &= pending.keys()
+        self._counted |= ready_within(pending, left, wait)
+        return len(self._counted)
 
-    def _beginning(self, number: int, task: Any) -> float:  # noqa: ANN401
-        """Parsl knows when a task was handed over, and not when it began."""
+    def _slots(self) -> int:
+        """Workers that are there. Of a block's job Parsl hears a minute late, of a worker that connects at once."""
+        if hasattr(self._executor, "connected_managers"):
+            return sum(one["worker_count"] for one in self._executor.connected_managers())
+        running = sum(one.state == JobState.RUNNING for one in self._executor.status_facade.values())
+        return int(running * self._executor.provider.nodes_per_block * self._executor.workers_per_node)
+
+    def _beginning(self, number: int, task: Any, at_once: bool) -> float:  # noqa: ANN401
+        """Parsl knows when a task was handed over, and not when it began: that is the same if a worker was free."""
         if number not in self._began:
             began = max(task["try_time_launched"].timestamp(), self._served_since)
             self._began[number] = began
-            task["app_fu"].add_done_callback(lambda future: self._learn(task["func_name"], began, future))
+            if at_once:
+                task["app_fu"].add_done_callback(lambda future: self._learn(task["func_name"], began, future))
         return self._began[number]
 
     def _learn(self, name: str, began: float, future: Future[Any]) -> None:

@@ -67,6 +67,15 @@ def test_what_waits_is_kept_for_as_long_as_a_new_one_would_wait(now):
     assert (told["status"], set(told["workers"])) == ("down", {2, 3})
 
 
+def test_it_is_the_longest_wait_that_was_expected_meanwhile(now):
+    it = adaptive(10.0)
+    assert asked(it, 2) == {"status": "same"}
+    for wait, later, status in ((100.0, 5, "same"), (1.0, 80, "same"), (1.0, 20, "down")):
+        it._expected = SimpleNamespace(seconds=lambda wait=wait: wait)
+        now[0] += later
+        assert asked(it, 2)["status"] == status
+
+
 def test_demand_that_comes_back_begins_it_anew(now):
     it = adaptive(100.0)
     for _ in range(5):
@@ -114,3 +123,7 @@ def test_workers_are_asked_for_ahead(now):
     assert asyncio.run(target(it)) == 1
     now[0] += 31
     assert asyncio.run(target(it)) == 5, "eight and the long one, two on each"
+    it._expected = SimpleNamespace(seconds=lambda: 1.0)
+    assert asyncio.run(target(it)) == 5, "what was asked for is not taken back by a shorter wait"
+    it.cluster.scheduler.tasks = {key: one for key, one in tasks.items() if not key.startswith("c")}
+    assert asyncio.run(target(it)) == 1

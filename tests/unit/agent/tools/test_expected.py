@@ -51,5 +51,6 @@ def test_the_agent_is_asked_now_and_then(monkeypatch):
 
 def test_what_is_ready_by_then():
     left = {"a": 30.0, "b": 90.0, "c": math.inf}
-    waiting = [["a"], ["a", "b"], ["c"], ["d"], []]
-    assert [ready_within(waiting, left, wait) for wait in (10.0, 30.0, 100.0)] == [1, 2, 3]
+    waiting = {"1": ["a"], "2": ["a", "b"], "3": ["c"], "4": ["d"], "5": []}
+    found = [ready_within(waiting, left, wait) for wait in (10.0, 30.0, 100.0)]
+    assert found == [{"5"}, {"1", "5"}, {"1", "2", "5"}]
