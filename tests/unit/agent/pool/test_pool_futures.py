@@ -128,6 +128,11 @@ def test_an_exception_is_raised_where_the_result_is_asked_for(executor: PoolExec
     assert isinstance(future.exception(), ZeroDivisionError)
 
 
+def test_a_result_that_is_false_is_one(executor: PoolExecutor):
+    assert list(executor.map(pick, [])) == []
+    assert [executor.submit(kind).result(LIMIT) for kind in (bool, str, dict)] == [False, "", {}]
+
+
 def test_a_process_that_dies_breaks_its_own_call_alone(executor: PoolExecutor):
     dead, well = executor.submit(os._exit, 7), executor.submit(int, "7")
     with pytest.raises(PenstockError, match="exit code 7"):
