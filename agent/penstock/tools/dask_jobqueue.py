@@ -45,7 +45,7 @@ class PenstockAdaptive(Adaptive):
     ) -> None:
         self._expect = dict(expect or {})
         self._unknown = unknown
-        self._expected = ExpectedWait(geometry_of_script(cluster.job_header))
+        self._expected = ExpectedWait(geometry_of_script(getattr(cluster, "job_header", "")))
         self._wait: float | None = None
         self._less_since: float | None = None
         self._keep = 0.0  # the longest wait that was expected since
@@ -80,6 +80,8 @@ class PenstockAdaptive(Adaptive):
     def _ahead(self, wait: float) -> int:
         """Workers for what will run in `wait` seconds: tasks that go on till then, and tasks that are ready by then."""
         scheduler = self.cluster.scheduler
+        if not hasattr(scheduler, "tasks"):  # it runs elsewhere
+            return 0
         now = self._clock()
         waiting, left = {}, {}
         for key, task in scheduler.tasks.items():
