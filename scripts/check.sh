@@ -24,8 +24,8 @@ shell() {
     shellcheck -x .ci/run scripts/*.sh deploy/*.sh deploy/image/*.sh
 }
 types() {
-    MYPYPATH=agent:plugins:dmr:lab:docs/_ext \
-        mypy -p penstock -p penstock_plugins -p dmr -p penstock_lab -p penstock_docs
+    MYPYPATH=agent:plugins:plugins/portals:dmr:lab:docs/_ext \
+        mypy -p penstock -p penstock_plugins -p dmr -p penstock_lab -p penstock_portals -p penstock_docs
 }
 imports() {
     lint-imports

@@ -40,6 +40,7 @@ from penstock.ipc.audited import RequestAudit
 from penstock.ipc.auth import Verifier, make_key
 from penstock.ipc.descriptors import raise_limit
 from penstock.ipc.far import FarDoor
+from penstock.ipc.glances import glances
 from penstock.ipc.handlers import LocalDoor, LocalOp, RemoteDoor
 from penstock.ipc.inbox import Inbox
 from penstock.ipc.limits import RateLimit
@@ -57,6 +58,7 @@ from penstock.messages.messenger import Messenger
 from penstock.messages.sources import join, tell_reserved
 from penstock.off.doors import way_out
 from penstock.off.drain import Drain
+from penstock.predictions.glance import WaitGlance
 from penstock.predictions.outlook import WaitOutlook
 from penstock.predictions.predictor import Predictions
 from penstock.shim import figures as shim_figures
@@ -277,6 +279,15 @@ class App:
             wake=self.wake,
             troubles=self.troubles,
         )
+        glance = WaitGlance(
+            self.store,
+            predictions.model_store,
+            self.observer,
+            self.clock,
+            lambda: predictions.forecast.judged,
+            predictions.forecast.times_and_waits,
+        )
+        known_operations |= glances(glance, self._serves, operators, lambda: self.config.asa.told_to)
         if isinstance(self.backend, HasRunner):
             known_operations |= self._front_programs(self.backend).operations()
         pause_control, doors = self.executor.pause_control, (operators, self.clock, self._turned, self._end)

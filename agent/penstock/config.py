@@ -215,6 +215,11 @@ class AsaSection(_Section):
     shared: Literal["user", "site"] = Field(
         "user", description="Who learns together, where one agent serves several users: each user, or the whole site."
     )
+    told_to: Literal["operators", "everybody"] = Field(
+        "operators",
+        description="Where one agent serves several users, who is told what to expect by portals: its operators, or "
+        "everybody, who can then see how long others' jobs wait, not whose.",
+    )
     alternatives: Annotated[tuple[Finite, ...] | None, AfterValidator(_ascending)] = Field(
         None, description="Waits in seconds to choose among, ascending; default: the paper's 53, and 0 and 1."
     )

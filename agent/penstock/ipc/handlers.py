@@ -32,7 +32,7 @@ _CHEAP = 0.01  # seconds of work for which a request counts once more
 _DEAREST = 200.0
 _A_PART = 1000  # characters of an answer that take about as long as a stage to look through
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_OFTEN = ("answer", "touched")
+_OFTEN = ("answer", "touched", "turn")
 _AS_OFTEN = re.compile(rb'\{"op": ?"(%b)"' % "|".join(_OFTEN).encode())
 LocalOp = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
 
@@ -41,8 +41,8 @@ class LocalDoor:
     """Requests of the command line: `{"op": ..., arguments}` to `{"ok": true, "result": ...}` or the error's name.
 
     `answers` counts them by how they went: ok, refused (not permitted, too many), failed. Those that change something
-    leave a record in the `audit`. `limit` is of each user's requests, `often` of those that front programs make: any
-    number of tools may ask, and who is turned away asks Slurm.
+    leave a record in the `audit`. `limit` is of each user's requests, `often` of those that front programs and hubs
+    make: any number of tools may ask, and who is turned away asks Slurm.
     """
 
     def __init__(

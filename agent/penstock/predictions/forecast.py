@@ -106,6 +106,10 @@ class Forecast:
         """What was said of all jobs of the queue that have started; None: the queue is not watched."""
         return None if self._watch is None else self._watch.judged
 
+    def times_and_waits(self) -> list[tuple[float, float]]:
+        """When in the day (s, UTC) jobs of the queue were submitted, and how long they waited (s)."""
+        return [] if self._watch is None else self._watch.learner.times_and_waits()
+
     async def prepare(self, geometries: Mapping[str, Geometry]) -> bool:
         """Ask Slurm about these (by the key of their class), unless it was asked a moment ago; whether it said anything
         new. Raises nothing."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -95,6 +96,7 @@ def _gres(text: str) -> tuple[str, int]:
     return ",".join(sorted(names)), total
 
 
+@lru_cache(maxsize=8192)
 def parse(key: str) -> Class | None:
     """The class that has this key; None for another text."""
     parts = [unquote(part) for part in key.split("/")]

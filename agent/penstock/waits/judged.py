@@ -30,7 +30,7 @@ class Judged:
 
     def rows(self) -> list[dict[str, float | None]]:
         """Oldest first: `wait`, and each name with what it said."""
-        return [dict(zip(("wait", *self.names), row, strict=True)) for row in self._rows]
+        return [dict(zip(("wait", *self.names), row, strict=True)) for row in tuple(self._rows)]
 
     def to_state(self) -> dict[str, Any]:
         """JSON-able; to tenths of a second."""

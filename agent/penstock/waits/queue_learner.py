@@ -30,6 +30,7 @@ _KEEP: Final = 15_000
 _SAVED: Final = 4_000
 _FIRST: Final = 300
 _PERIOD: Final = 3_000
+_TIME_OF_DAY: Final = FEATURES.index("time_of_day")
 
 
 class QueueLearner:
@@ -45,6 +46,10 @@ class QueueLearner:
 
     def __len__(self) -> int:
         return len(self._examples)
+
+    def times_and_waits(self) -> list[tuple[float, float]]:
+        """Of each example: when in the day (s, UTC) it was submitted, and how long it waited (s), `LEAST` for less."""
+        return [(features[_TIME_OF_DAY], 10.0**log) for features, log in tuple(self._examples)]
 
     @property
     def due(self) -> bool:

@@ -9,13 +9,13 @@ from typing import Any, Final, Protocol
 
 from penstock.api import Geometry
 from penstock.waits.alternatives import log_error
-from penstock.waits.base import BOUND, PROMISE, Known
+from penstock.waits.base import BOUND, PROMISE, Estimate, Known
 from penstock.waits.geometry import Class, classify, neighbours, parse
 from penstock.waits.judged import Judged
 from penstock.waits.model_store import ModelStore
 from penstock.waits.share_mix import ShareMix
 
-__all__ = ["FLOOR", "accuracy", "calibration", "outlook", "pinball", "scores", "survey"]
+__all__ = ["FLOOR", "accuracy", "calibration", "outlook", "pinball", "predicted", "scores", "survey"]
 
 FLOOR: Final = 60.0
 """Seconds; shorter waits and estimates are taken as this long when they are judged."""
@@ -139,10 +139,7 @@ def _described(found: Class) -> dict[str, Any]:
 def outlook(model_store: ModelStore, kept: ReportedWaits, geometry: Geometry) -> dict[str, Any]:
     """The wait (s) to expect of a job of this geometry that is submitted now, and what that is based on."""
     learner, key = model_store.learner(geometry), model_store.key(geometry)
-    estimate = model_store.predict(geometry)
-    spread = model_store.around(geometry, estimate)
-    last = estimate.said.get(BOUND, spread.quantile(0.95))
-    half, most = estimate.seconds, max(estimate.seconds, last)
+    estimate, quantiles = predicted(model_store, geometry)
     found = parse(key) or classify(geometry)
     like = neighbours(found, kept.wait_keys(), 4)
     return {
@@ -151,10 +148,19 @@ def outlook(model_store: ModelStore, kept: ReportedWaits, geometry: Geometry) ->
         "nodes": geometry.nodes,
         "time_limit": geometry.time_limit,
         "estimate": estimate.seconds,
-        "quantiles": {"50": half, "75": min(max(half, spread.quantile(0.75)), most), "95": most},
+        "quantiles": quantiles,
         "known_waits": len(kept.waits(key, 10_000)) if any(not apart for apart, _ in like) else 0,
         "like_geometries": sum(1 for apart, _ in like if apart),
         "experts": {name: estimate.said[name] for name in _EXPERTS if name in estimate.said},
         "trust": learner.weights() if isinstance(learner, ShareMix) else {},
         "calibration": calibration(kept.waits(key, 10_000)),
     }
+
+
+def predicted(model_store: ModelStore, geometry: Geometry) -> tuple[Estimate, dict[str, float]]:
+    """The wait (s) to expect of a job of this geometry that is submitted now, and its quantiles by their percent."""
+    estimate = model_store.predict(geometry)
+    spread = model_store.around(geometry, estimate)
+    half = estimate.seconds
+    most = max(half, estimate.said.get(BOUND, spread.quantile(0.95)))
+    return estimate, {"50": half, "75": min(max(half, spread.quantile(0.75)), most), "95": most}

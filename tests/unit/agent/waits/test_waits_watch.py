@@ -48,6 +48,7 @@ def test_a_job_teaches_when_it_starts_what_it_saw_before_it_queued():
     assert watched.examples == 0
     watched.see(make_snapshot([first, started(2, 150.0, 400.0)], 450.0))
     assert examples(watched) == [(2 * 600 / 8, 250)]
+    assert watched.learner.times_and_waits() == [(100.0, pytest.approx(250.0))], "by the clock of the look before it"
     watched.see(make_snapshot([first, started(2, 150.0, 400.0)], 500.0))
     assert watched.examples == 1, "once"
 
