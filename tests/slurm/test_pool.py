@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,12 @@ LIMIT = 120.0
 
 
 class SlurmPool:
-    """The pool of one ordinary user on a cluster; gone after `down`."""
+    """The pool of one ordinary user on a cluster; gone after `down`. `command`: Penstock's, of the Python that is to
+    run scheduler and members."""
 
-    def __init__(self, cluster: Cluster, who: str = "alice") -> None:
+    def __init__(self, cluster: Cluster, who: str = "alice", command: Sequence[str] = COMMAND) -> None:
         self.cluster = cluster
+        self.program = command
         self.who = who
         self.place = Path(tempfile.mkdtemp(prefix="penstock-test-", dir="/var/tmp"))
         user = cluster.user(who)
@@ -39,7 +41,7 @@ class SlurmPool:
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         return self.cluster.run_as(
-            self.who, [*COMMAND, "pool", *words], env=self.environment, cwd=self.place, timeout=LIMIT
+            self.who, [*self.program, "pool", *words], env=self.environment, cwd=self.place, timeout=LIMIT
         )
 
     def json(self, *words: str) -> Any:
@@ -53,7 +55,7 @@ class SlurmPool:
 
     def allocate(self, nodes: int, minutes: int = 10, *join: str) -> int:
         """Submit a job that joins the pool; its number."""
-        script = f"#!/bin/bash\nexec {' '.join(COMMAND)} pool join {' '.join(join)}\n"
+        script = f"#!/bin/bash\nexec {' '.join(self.program)} pool join {' '.join(join)}\n"
         file = self.place / "join.sh"
         file.write_text(script)
         words = ["sbatch", "--parsable", f"-N{nodes}", f"-t{minutes}", "--export=ALL", str(file)]

@@ -91,6 +91,12 @@ class TaskExecutor:
         """How many tasks run."""
         return len(self._runs)
 
+    @property
+    def cores(self) -> float:
+        """Cores that the tasks which run were promised."""
+        with self._lock:
+            return sum(run.what.cores for run in self._runs.values())
+
     def start(self, number: int, attempt: int, task: PoolTask) -> None:
         """Run it in a thread of its own; its end is told in any case."""
         run = _Run(number, attempt, task, time.monotonic())

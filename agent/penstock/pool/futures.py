@@ -10,17 +10,20 @@ in one request, and ends are told as they come.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from concurrent.futures import wait as wait_for
 from typing import Any, Final, ParamSpec, TypeVar
+from weakref import WeakSet
 
 from penstock.config import load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.pool.callfiles import PoolCall
 from penstock.pool.client import FINAL, PoolLine
 from penstock.pool.folder import pool_folder
+from penstock.pool.link import prepare
 from penstock.pool.model import task_from_dict, task_to_dict
 
 __all__ = ["PoolExecutor"]
@@ -60,6 +63,25 @@ class _Open:
             self.future.set_result(value)
 
 
+_executors: WeakSet[PoolExecutor] = WeakSet()
+
+
+def _finish() -> None:
+    """A program that ends waits for its calls, as it does for those of Python's own executors."""
+    for one in list(_executors):
+        one.shutdown()
+
+
+# Before Python gives up its threads, where it has a way to say so: later, none can be started any more. Dask, which is
+# imported above, has its own hooks there, and they have to come after.
+getattr(threading, "_register_atexit", atexit.register)(_finish)
+
+
+def _check_nameless(task: Mapping[str, Any]) -> None:
+    if "name" in task:
+        raise UserError("task: name: each call has one of its own, or they would all be one task")
+
+
 class PoolExecutor(Executor):
     """Calls in the pool of that name. `task` says what each of them needs, with the keys of a line of
     `pool submit --file`; a call that raises is not tried again unless it says `retries`. A scheduler may be away for
@@ -75,23 +97,32 @@ class PoolExecutor(Executor):
             raise AgentUnavailable(f"pool {pool!r} has no scheduler; {self._folder.start} starts one")
         self._needs = {"retries": 0, **(task or {})}
         task_from_dict({**self._needs, "command": ["true"]}, "task", "/")  # said now, and not with each call
-        if "name" in self._needs:
-            raise UserError("task: name: each call has one of its own, or they would all be one task")
+        _check_nameless(self._needs)
         self._patience = patience
         self._door = threading.Lock()
         self._closed = False
         self._open: set[_Open] = set()
         self._running: dict[int, _Open] = {}
         self._handed: list[_Open | None] = []  # what the thread has not seen yet; None: there comes no more
+        prepare()
         begun = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(begun)), name="pool", daemon=True)
         self._thread.start()
         begun.wait()
+        _executors.add(self)
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """Run `fn(*args, **kwargs)` in the pool. Raises what cloudpickle raises for what cannot be written, and
         RuntimeError after `shutdown`."""
-        one = _Open(PoolCall.write(self._folder, fn, args, kwargs, self._needs))
+        return self.submit_as({}, fn, *args, **kwargs)
+
+    def submit_as(
+        self, task: Mapping[str, Any], fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> Future[_T]:
+        """The same for a call that needs something else: `task` counts before the executor's. Raises UserError for a
+        wrong one."""
+        _check_nameless(task)
+        one = _Open(PoolCall.write(self._folder, fn, args, kwargs, {**self._needs, **task}))
         with self._door:
             if self._closed:
                 one.call.forget()

@@ -49,7 +49,6 @@ NO_DOOR: Final = "127.0.0.1:0"
 _SETTINGS: Final = {
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
-    "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.dashboard.status.task-stream-length": 0,
     "distributed.worker.profile.enabled": False,
     "distributed.comm.timeouts.connect": "20s",

@@ -466,7 +466,11 @@ class Machine:
 
     def busy_cores(self, station: Station) -> float:
         """Cores of a member that run tasks, whosever these are."""
-        return station.others + sum(self.entries[number].task.cores for number in station.running)
+        return station.others + self.held_cores(station)
+
+    def held_cores(self, station: Station) -> float:
+        """Cores of a member that the pool's own tasks were promised."""
+        return sum(self.entries[number].task.cores for number in station.running)
 
     # From the log.
 

@@ -34,6 +34,7 @@ _MAX_RETRIES: Final = 100
 _MAX_CORES: Final = 100_000
 _LEAST_IDLE: Final = 5.0  # seconds
 _IDLE_SHARE: Final = 0.05
+_FUZZ: Final = 1e-9
 
 
 class TaskPhase(StrEnum):
@@ -108,6 +109,10 @@ class Capacity:
             and task.gpus <= self.gpus
             and (self.memory is None or (task.memory or 0) <= self.memory)
         )
+
+    def threads(self, held: float = 0.0) -> int:
+        """Whole cores that are left when `held` are taken: one thread each. A member of less than a core has one."""
+        return max(0, int(max(self.cores, 1.0) - held + _FUZZ))
 
     def __str__(self) -> str:
         parts = [f"{self.cores:g} cores"]

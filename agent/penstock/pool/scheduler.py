@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import structlog
-from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from penstock.errors import PenstockError, StoreError, UserError
 from penstock.host.files import replace
 from penstock.pool import link, report
+from penstock.pool.dasktasks import DaskScheduler
 from penstock.pool.demand import Demand, Foreseen, batch_of_dict
 from penstock.pool.folder import PoolFolder, SchedulerAddress
 from penstock.pool.journal import Journal
@@ -92,6 +92,7 @@ class PoolScheduler(SchedulerPlugin):
         self._unsent: list[StartAttempt] = []
         self.problem = ""
         self._changed = False
+        self._clients = 0  # that talk to Dask itself
         self._heard: dict[str, list[tuple[int, int]]] = {}  # by member: what has ended, to be logged
         self._others = {"running": 0, "waiting": 0}
         self._foreseen = Foreseen()
@@ -110,7 +111,7 @@ class PoolScheduler(SchedulerPlugin):
         """Run until `stop`; the address is in the folder meanwhile."""
         link.prepare()
         self._upkeep.sweep()
-        self._scheduler = Scheduler(
+        self._scheduler = DaskScheduler(
             protocol="tls",
             host=self._host,
             port=0,
@@ -174,6 +175,15 @@ class PoolScheduler(SchedulerPlugin):
         self.machine.leave(worker, self.now())
         self._soon()
 
+    def add_client(self, scheduler: Any, client: str) -> None:  # noqa: ANN401
+        """Somebody who talks to Dask itself has come."""
+        self._clients += 1
+        self._soon()
+
+    def remove_client(self, scheduler: Any, client: str) -> None:  # noqa: ANN401
+        """And has gone."""
+        self._clients -= 1
+
     def transition(self, key: Any, start: str, finish: str, *_more: Any, **_others: Any) -> None:  # noqa: ANN401
         """A task of a client who talks to Dask itself has become something else."""
         self._changed = True
@@ -204,12 +214,14 @@ class PoolScheduler(SchedulerPlugin):
         self._pass_due = False
         if self._stop.is_set() or time.monotonic() < self._held_until:
             return
-        if self._changed:
+        if self._changed or self._clients:
             self._look_at_others()
         # What has been learned first: nothing is started that could not be remembered.
         if self._flush():
             self._begin()
             self._unsent = self.machine.place(self.now())
+            if self._unsent and self._clients:
+                self._look_at_others()
             if self._flush():
                 self._begin()
             for address in self.machine.spare(self.now()):
@@ -218,15 +230,29 @@ class PoolScheduler(SchedulerPlugin):
             self.stop()
 
     def _look_at_others(self) -> None:
-        """Note what clients who talk to Dask itself have running where, and how many of their tasks run and wait."""
+        """Note what clients who talk to Dask itself have running where, and how many of their tasks run and wait; and
+        let Dask know how many threads each member has for them."""
         self._changed, running, left = False, 0, 0
-        for address, worker in self._scheduler.workers.items():
-            here = min(len(worker.processing), worker.nthreads)
+        for address, worker in list(self._scheduler.workers.items()):
+            station = self.machine.stations.get(address)
+            if station is None:
+                continue
+            threads = station.member.capacity.threads(self.machine.held_cores(station))
+            here = min(len(worker.processing), threads)
             running, left = running + here, left + len(worker.processing) - here
-            if address in self.machine.stations:
-                self.machine.stations[address].others = float(here)
+            station.others = float(here)
+            self._lend(worker, max(threads, 1))
         waiting = left + len(self._scheduler.queued) + len(self._scheduler.unrunnable)
         self._others = {"running": running, "waiting": waiting}
+
+    def _lend(self, worker: Any, threads: int) -> None:  # noqa: ANN401
+        """What Dask counts on there; not 0, which it cannot count with: a member that has none says it is paused."""
+        if worker.nthreads == threads:
+            return
+        self._scheduler.total_nthreads += threads - worker.nthreads
+        worker.nthreads = threads
+        self._scheduler.check_idle_saturated(worker)
+        self._scheduler.stimulus_queue_slots_maybe_opened(stimulus_id="penstock-lend")
 
     def _begin(self) -> None:
         """Send the starts that the log has by now, also those of a pass in which it could not be written."""

@@ -1,5 +1,7 @@
 """What a member does for one scheduler: a Dask worker carries the messages, `HeldTasks` has the tasks.
 
+Tasks of Dask's own clients run in that worker, one a thread, on the cores that no task of the pool holds.
+
 It leaves in good order when its allocation nears its end, when it is told to (SIGTERM), when it has been idle for as
 long as its user allows, or when the pool asks it to.
 """
@@ -15,6 +17,7 @@ from typing import Any, Final
 
 import structlog
 from distributed import Status, Worker
+from distributed.worker_state_machine import UnpauseEvent
 
 from penstock.errors import UserError
 from penstock.pool import link
@@ -54,6 +57,7 @@ class Service:
         self._ends = ends
         self._stop = stop
         self._told_to_leave = False
+        self._leaves = False
         self._begun = self._busy_at = time.monotonic()
         self.joined = False
 
@@ -62,7 +66,7 @@ class Service:
         self._worker = Worker(
             url,
             host=host,
-            nthreads=1,
+            nthreads=self._terms.capacity.threads(),
             security=link.security(self._folder),
             memory_limit=0,
             local_directory=str(scratch),
@@ -83,6 +87,7 @@ class Service:
         try:
             await self._worker
             self.joined = True
+            self._share()
             self._tasks.tell(self._report)
             why = await self._until_left()
             if why:
@@ -138,9 +143,23 @@ class Service:
             return self._terms.idle
         return min(self._terms.idle, idle_share(now - self._begun))
 
+    def _share(self) -> None:
+        """Let Dask's own tasks have as many threads as cores are left; with none it is told that we take no more."""
+        worker = self._worker
+        if self._leaves or worker.status not in (Status.running, Status.paused):
+            return
+        threads = self._terms.capacity.threads(self._tasks.executor.cores)
+        more = threads > worker.state.nthreads
+        worker.state.nthreads = max(threads, 1)
+        if (worker.status is Status.running) != (threads > 0):
+            worker.status = Status.running if threads else Status.paused
+        elif more:
+            worker.handle_stimulus(UnpauseEvent(stimulus_id="penstock-share"))  # it looks for what can start
+
     async def _drain(self) -> None:
         """Take no more; give what runs a chance to end: to the allocation's end, or some seconds after SIGTERM."""
         self._worker.batched_send({"op": link.DRAIN})
+        self._leaves = True
         self._worker.status = Status.paused  # nor of clients who talk to Dask itself
         asked = math.inf
         while self._runs:
@@ -172,6 +191,7 @@ class Service:
             self._tasks.refuse(task, attempt, str(e))
             return
         self._tasks.start(task, attempt, made)
+        self._share()
 
     def _kill(self, *, task: int, attempt: int) -> None:
         self._tasks.executor.kill(task, attempt, AttemptOutcome.CANCELLED, "cancelled")
@@ -186,6 +206,7 @@ class Service:
         self._told_to_leave = True
 
     def _report(self, end: Ended) -> None:
+        self._share()
         try:
             if self._stop.is_set():
                 self._worker.batched_send({"op": link.DRAIN})  # first, or it is sent another task

@@ -53,7 +53,7 @@ def needs(wheel: Path) -> list[str]:
 
 
 def test_what_is_in_them(wheels):
-    assert tops(wheels["penstock"]) == {"penstock", "penstock_plugins"}
+    assert tops(wheels["penstock"]) == {"penstock", "penstock_plugins", "psij-descriptors"}
     assert tops(wheels["penstock-dmr"]) == {"penstock_dmr", "dmr.py"}
     assert tops(wheels["penstock-lab"]) == {"penstock_lab"}
 

@@ -120,9 +120,21 @@ def test_python_compiles_and_what_it_imports_is_there(block):
         text = "def piece():\n" + "\n".join("    " + line for line in text.splitlines())
     tree = ast.parse(text, block.where)
     for statement in ast.walk(tree):
-        if isinstance(statement, ast.ImportFrom) and statement.module.startswith(("penstock", "dmr")):
+        if isinstance(statement, ast.ImportFrom) and statement.module.startswith("penstock.tools."):
+            assert {alias.name for alias in statement.names} <= offered(statement.module)
+        elif isinstance(statement, ast.ImportFrom) and statement.module.startswith(("penstock", "dmr")):
             names = ", ".join(alias.name for alias in statement.names)
             exec(f"from {statement.module} import {names}", {})
+
+
+def offered(module: str) -> set[str]:
+    """What a module names as its own, unimported: the tool that it is for need not be here."""
+    (names,) = [
+        statement.value
+        for statement in ast.parse((PROJECT / "agent" / (module.replace(".", "/") + ".py")).read_text()).body
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__"
+    ]
+    return set(ast.literal_eval(names))
 
 
 @of("python")
