@@ -32,7 +32,7 @@ class AutoOrder:
     max_nodes: int
     limit: float
     max_jobs: int = 20
-    idle: float = 30.0
+    idle: float = 300.0
     partitions: tuple[str, ...] = ()
     account: str = ""
     qos: str = ""

@@ -55,7 +55,10 @@ _STALE: Final = 300.0
 @click.option("--cores", type=click.IntRange(1), help="Cores of each node.  [default: whole nodes]")
 @click.option("--max-jobs", type=click.IntRange(1, 10_000), help="Jobs that run, at most.  [default: 20]")
 @click.option(
-    "--idle", type=Duration(5), metavar="TIME", help="An allocation ends after so long without a task.  [default: 30s]"
+    "--idle",
+    type=Duration(5),
+    metavar="TIME",
+    help="A node leaves after so long without a task, or when a twentieth of its time was idle.  [default: 5m]",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be asked for now, and why; ask for nothing.")
 @click.option("--watch", is_flag=True, help="Look after it here, until Ctrl-C: where no agent of yours runs.")

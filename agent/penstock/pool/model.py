@@ -136,9 +136,10 @@ class PoolMember:
     gives_back: bool = False
 
 
-def idle_share(lasted: float) -> float:
-    """Seconds that a member which gives back what it cannot use may idle when it has been there for so long."""
-    return max(_LEAST_IDLE, _IDLE_SHARE * lasted)
+def idle_share(lasted: float, idled: float) -> float:
+    """Seconds that a member which gives back what it cannot use may idle now, when it has been there for so long and
+    has idled for so long of that before: a twentieth of its time in all, but a few seconds at the least."""
+    return max(_LEAST_IDLE, _IDLE_SHARE * lasted - idled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class Service:
         self._told_to_leave = False
         self._leaves = False
         self._begun = self._busy_at = time.monotonic()
+        self._idled = 0.0  # seconds, before it was busy last
         self.joined = False
 
     async def serve(self, url: str, host: str, scratch: Path) -> str:
@@ -102,6 +103,8 @@ class Service:
         measured = time.monotonic()
         while str(self._worker.status.name) in ("running", "paused"):
             if self._busy:
+                if (idle := time.monotonic() - self._busy_at) > 2 * _LOOK:
+                    self._idled += idle
                 self._busy_at = time.monotonic()
             if why := self._why_leave():
                 await self._drain()
@@ -141,7 +144,7 @@ class Service:
         assert self._terms.idle is not None
         if not self._terms.gives_back:
             return self._terms.idle
-        return min(self._terms.idle, idle_share(now - self._begun))
+        return min(self._terms.idle, idle_share(now - self._begun, self._idled))
 
     def _share(self) -> None:
         """Let Dask's own tasks have as many threads as cores are left; with none it is told that we take no more."""

@@ -56,6 +56,7 @@ class _Member:
     idle_since: float = 0.0
     since: float = 0.0
     joined: float = 0.0
+    idled: float = 0.0
     busy: float = 0.0  # seconds with a task
     leaving: bool = False
 
@@ -160,6 +161,7 @@ class SimPool:
                     break
                 if not member.running:
                     member.since = now
+                    member.idled += now - member.idle_since
                 member.running += 1
                 self._order += 1
                 heapq.heappush(self._heap, (now + task.seconds, self._order, task.seconds, key))
@@ -190,7 +192,7 @@ class SimPool:
 
     def _patience(self, member: _Member) -> float:
         lasted = member.idle_since - member.joined
-        return min(self.idle, idle_share(lasted)) if self.gives_back else self.idle
+        return min(self.idle, idle_share(lasted, member.idled)) if self.gives_back else self.idle
 
     def _leave(self, key: tuple[int, int], now: float) -> None:
         del self.members[key]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["NoAnswer", "Refused", "ask", "expect", "find_socket"]
+__all__ = ["AgentRefusal", "AgentSilent", "ask", "expect", "find_socket"]
 
 SITE_SOCKET = "/run/penstock/agent.sock"
 """Where the agent of a whole site listens."""
@@ -19,11 +19,11 @@ PATIENCE = 1.0
 _LONGEST = 8 * 1024 * 1024
 
 
-class NoAnswer(Exception):
+class AgentSilent(Exception):
     """No agent answers, or not in time."""
 
 
-class Refused(Exception):
+class AgentRefusal(Exception):
     """The agent will not answer this; `kind` is the name of its error, such as NotPermitted or UserError."""
 
     def __init__(self, kind: str, text: str) -> None:
@@ -46,12 +46,12 @@ def find_socket(environ: Mapping[str, str]) -> str:
 def expect(
     path: str, jobs: Sequence[Mapping[str, Any]], *, sooner: bool = False, patience: float = PATIENCE
 ) -> dict[str, Any]:
-    """What each of these jobs would wait, as the agent's request `expect` tells it. Raises NoAnswer, Refused."""
+    """What each of these jobs would wait, as the agent's request `expect` tells it. Raises AgentSilent, AgentRefusal."""
     return ask(path, {"op": "expect", "jobs": list(jobs), "sooner": sooner}, patience)
 
 
 def ask(path: str, request: Mapping[str, Any], patience: float = PATIENCE) -> dict[str, Any]:
-    """The agent's answer to one request, within `patience` seconds. Raises NoAnswer, Refused."""
+    """The agent's answer to one request, within `patience` seconds. Raises AgentSilent, AgentRefusal."""
     until = time.monotonic() + patience
     parts: list[bytes] = []
     size = 0
@@ -68,15 +68,15 @@ def ask(path: str, request: Mapping[str, Any], patience: float = PATIENCE) -> di
                 parts.append(connection.recv(1 << 16))
                 size += len(parts[-1])
                 if not parts[-1] or size > _LONGEST:
-                    raise NoAnswer(f"the agent at {path} broke off its answer")
+                    raise AgentSilent(f"the agent at {path} broke off its answer")
         reply = json.loads(b"".join(parts))
     except (OSError, ValueError) as e:
-        raise NoAnswer(f"no agent answers at {path} ({getattr(e, 'strerror', None) or e})") from e
+        raise AgentSilent(f"no agent answers at {path} ({getattr(e, 'strerror', None) or e})") from e
     if not isinstance(reply, dict):
-        raise NoAnswer(f"what answers at {path} is no agent")
+        raise AgentSilent(f"what answers at {path} is no agent")
     if not reply.get("ok"):
-        raise Refused(str(reply.get("error")), str(reply.get("message")))
+        raise AgentRefusal(str(reply.get("error")), str(reply.get("message")))
     result = reply.get("result")
     if not isinstance(result, dict):
-        raise NoAnswer(f"what answers at {path} is no agent of this release")
+        raise AgentSilent(f"what answers at {path} is no agent of this release")
     return result

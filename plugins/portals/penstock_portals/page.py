@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from penstock_portals.asking import NoAnswer, Refused, ask, expect
+from penstock_portals.asking import AgentRefusal, AgentSilent, ask, expect
 from penstock_portals.markup import (
     STYLE_HASH,
     change_text,
@@ -76,9 +76,9 @@ def _answer(path: str, environ: Mapping[str, Any]) -> tuple[str, str, str]:
         return "200 OK", *answers[place](path, pairs_of(str(environ.get("QUERY_STRING", ""))))
     except BadQuery as e:
         status, wrong = "400 Bad Request", str(e)
-    except Refused as e:
+    except AgentRefusal as e:
         status, wrong = "403 Forbidden" if e.kind == "NotPermitted" else "503 Service Unavailable", str(e)
-    except NoAnswer as e:
+    except AgentSilent as e:
         status, wrong = "503 Service Unavailable", f"Expected waits are not known now: {e}."
     if not is_page:
         return status, "application/json", json.dumps({"error": wrong}) + "\n"

@@ -29,11 +29,11 @@ class SharedAnswers:
         self._tasks: dict[str, tuple[float, asyncio.Task[dict[str, Any]]]] = {}
 
     async def expect(self, path: str, jobs: Sequence[Mapping[str, Any]], patience: float) -> dict[str, Any]:
-        """What these jobs would wait, not older than some seconds. Raises NoAnswer, Refused."""
+        """What these jobs would wait, not older than some seconds. Raises AgentSilent, AgentRefusal."""
         return await self._shared(path, {"op": "expect", "jobs": list(jobs)}, patience)
 
     async def turn(self, path: str, job: int, patience: float) -> dict[str, Any]:
-        """Where this job stands in the queue, not older than some seconds. Raises NoAnswer, Refused."""
+        """Where this job stands in the queue, not older than some seconds. Raises AgentSilent, AgentRefusal."""
         # `op` first: such requests have a measure of their own, as there is one for each server that waits.
         return await self._shared(path, {"op": "turn", "job": job}, patience)
 

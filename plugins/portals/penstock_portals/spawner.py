@@ -15,7 +15,7 @@ from typing import Any
 from batchspawner import SlurmSpawner
 from traitlets import Dict, Float, List, Unicode, default, validate
 
-from penstock_portals.asking import NoAnswer, Refused, find_socket
+from penstock_portals.asking import AgentRefusal, AgentSilent, find_socket
 from penstock_portals.profiles import WISHED, checked, chosen, form_html, pending_text, request_of, wish_of
 from penstock_portals.shared import SharedAnswers
 
@@ -117,14 +117,14 @@ class PenstockSpawner(SlurmSpawner):
         """What the agent expects of these; None where it does not say."""
         try:
             return await _ANSWERS.expect(self.penstock_socket, wishes, self.penstock_patience)
-        except (NoAnswer, Refused) as e:
+        except (AgentSilent, AgentRefusal) as e:
             self.log.warning("Expected waits are not known: %s", e)
             return None
 
     async def _turn(self) -> dict[str, Any] | None:
         try:
             return await _ANSWERS.turn(self.penstock_socket, int(self.job_id), self.penstock_patience)
-        except (NoAnswer, Refused, ValueError) as e:  # it may not have seen the job yet
+        except (AgentSilent, AgentRefusal, ValueError) as e:  # it may not have seen the job yet
             self.log.debug("The place in the queue is not known: %s", e)
             return None
 

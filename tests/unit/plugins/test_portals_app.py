@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from browser import CHECKS, browser
-from penstock_portals.asking import NoAnswer, Refused, ask, find_socket
+from penstock_portals.asking import AgentRefusal, AgentSilent, ask, find_socket
 from penstock_portals.page import application_at
 from portal import PORTALS, Portal
 
@@ -189,19 +189,19 @@ def answer(door: socket.socket, reply: bytes, last: float = 0.0) -> str:
 
 @pytest.mark.parametrize("reply", [b"", b"{", b"no\n", b"[1]\n", b'{"ok": true}\n', b'{"ok": true, "result": [1]}\n'])
 def test_what_is_no_answer_is_none(door, reply):
-    with pytest.raises(NoAnswer):
+    with pytest.raises(AgentSilent):
         ask(answer(door, reply), {"op": "expect"}, 5.0)
 
 
 def test_a_refusal_has_its_reason(door):
-    with pytest.raises(Refused, match="not yours") as refused:
+    with pytest.raises(AgentRefusal, match="not yours") as refused:
         ask(answer(door, b'{"ok": false, "error": "NotPermitted", "message": "not yours"}\n'), {"op": "x"}, 5.0)
     assert refused.value.kind == "NotPermitted"
 
 
 def test_an_agent_that_takes_too_long_is_waited_for_no_longer(door):
     begun = time.monotonic()
-    with pytest.raises(NoAnswer):
+    with pytest.raises(AgentSilent):
         ask(answer(door, b'{"ok": tr', last=30.0), {"op": "expect"}, 0.2)
     assert time.monotonic() - begun < 20
 

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from penstock_portals.asking import NoAnswer
+from penstock_portals.asking import AgentSilent
 from penstock_portals.profiles import checked, chosen, form_html, pending_text, request_of, wish_of
 from penstock_portals.shared import SharedAnswers
 
@@ -126,13 +126,13 @@ def test_a_thousand_who_look_at_once_ask_once():
 
 
 def test_that_nobody_answers_is_found_out_once():
-    asked = Asked(NoAnswer("none"))
+    asked = Asked(AgentSilent("none"))
     asked.may.set()
 
     async def run():
         answers = SharedAnswers(asked, lambda: 0.0)
         for _ in range(20):
-            with pytest.raises(NoAnswer):
+            with pytest.raises(AgentSilent):
                 await answers.expect("s", [], 1.0)
 
     asyncio.run(run())

@@ -112,7 +112,7 @@ async def test_it_submits_joins_and_learns(scene: Scene) -> None:
     assert len(scene.living()) == 2
     first = scene.engine.job(scene.living()[0])
     assert isinstance(first.spec, JobSpec)
-    assert "pool join --pool main --idle 30s --give-back" in first.spec.script
+    assert "pool join --pool main --idle 300s --give-back" in first.spec.script
     scene.backend.clock.advance(5)
     await scene.look(scene.need(400, jobs=tuple(scene.living())))
     assert [each.joined for each in scene.state.allocations] == [True, True]
