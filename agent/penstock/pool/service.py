@@ -103,9 +103,7 @@ class Service:
         measured = time.monotonic()
         while str(self._worker.status.name) in ("running", "paused"):
             if self._busy:
-                if (idle := time.monotonic() - self._busy_at) > 2 * _LOOK:
-                    self._idled += idle
-                self._busy_at = time.monotonic()
+                self._note_busy()
             if why := self._why_leave():
                 await self._drain()
                 return why
@@ -138,6 +136,12 @@ class Service:
         if self._terms.idle is not None and now - self._busy_at > self._patience(now):
             return "nothing to do"
         return ""
+
+    def _note_busy(self) -> None:
+        now = time.monotonic()
+        if now - self._busy_at > 2 * _LOOK:
+            self._idled += now - self._busy_at
+        self._busy_at = now
 
     def _patience(self, now: float) -> float:
         """Seconds that it stays without a task; where it gives back what it cannot use, a share of its time at most."""
@@ -187,7 +191,7 @@ class Service:
         }
 
     def _run(self, *, task: int, attempt: int, what: str) -> None:
-        self._busy_at = time.monotonic()
+        self._note_busy()
         try:
             made = task_from_dict(json.loads(what), "task", "/")
         except UserError as e:  # of a scheduler of another version: one task less, and not this member

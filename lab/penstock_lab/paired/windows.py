@@ -46,6 +46,7 @@ __all__ = [
     "Case",
     "Window",
     "chain",
+    "others",
     "read",
     "run",
     "ways",
@@ -182,7 +183,7 @@ def run(case: Case, windows: int, done: frozenset[int] = frozenset(), at_once: i
     days = (_FIRST + _APART * last + _TAIL) / _DAY
     machine = MACHINES.get(case.machine) or LOGS[case.machine]
     engine = Engine(cluster(machine, case.rule), 0.0, duration=seconds_of)
-    let_arrive(engine, _others(machine, days, case.seed))
+    let_arrive(engine, others(machine, days, case.seed))
     past = PastRecorder()
     for number in range(last + 1):
         _watch(engine, _FIRST + _APART * number, past)
@@ -201,8 +202,8 @@ def _watch(engine: Engine, until: float, past: PastRecorder) -> None:
         past.see(Snapshot(engine.now, {job.id: job for job in views.jobs(engine)}, {}, {}))
 
 
-def _others(machine: Machine, days: float, seed: int) -> Iterator[Arrival]:
-    """Of a log another part for each of the first five seeds."""
+def others(machine: Machine, days: float, seed: int) -> Iterator[Arrival]:
+    """Everybody else's jobs for so many days; of a log another part for each of the first five seeds."""
     if machine.name in MACHINES:
         return background(machine, days, seed)
     trace = _trace(machine.name)

@@ -46,7 +46,7 @@ def find_socket(environ: Mapping[str, str]) -> str:
 def expect(
     path: str, jobs: Sequence[Mapping[str, Any]], *, sooner: bool = False, patience: float = PATIENCE
 ) -> dict[str, Any]:
-    """What each of these jobs would wait, as the agent's request `expect` tells it. Raises AgentSilent, AgentRefusal."""
+    """What each of these jobs would wait, as the agent tells it (`expect`). Raises AgentSilent, AgentRefusal."""
     return ask(path, {"op": "expect", "jobs": list(jobs), "sooner": sooner}, patience)
 
 

@@ -1,0 +1,197 @@
+"""What `penstock pool auto` gains over HyperQueue's automatic allocation, in pairs: the same queue, forked at one instant.
+
+    python -m penstock_lab.paired.poolpairs --out FILE [--windows 8] [--seeds 2] [--machine ctc ...]
+
+Each window is a line of the file as soon as it is measured, and a second run goes on behind them. The table and the
+goals are printed in the end.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+
+from penstock.errors import UserError
+from penstock.host import logs
+from penstock_lab.intervals import Interval, mean_of, ratio_of_means
+from penstock_lab.mock.engine import Engine
+from penstock_lab.mock.speedup import Work
+from penstock_lab.paired.forks import in_forks
+from penstock_lab.paired.poolsim import PoolWorkload, tasks_of
+from penstock_lab.paired.poolways import PoolOutcome, PoolSetting, automatic, hyperqueue, one_job
+from penstock_lab.paired.windows import others
+from penstock_lab.papers.drive import let_arrive
+from penstock_lab.papers.site import LOGS, MACHINES, cluster
+
+__all__ = ["PoolWindow", "measured", "workload_of"]
+
+AUTO: Final = "pool auto"
+HQ: Final = ("hq, backlog 1", "hq, backlog 4")
+_DAY: Final = 86400.0
+_FIRST, _APART, _TAIL = 3 * _DAY, 27 * 3600.0, 10 * _DAY
+_NODES: Final = {"sdsc": 16, "ctc": 32, "hpc2n": 64, "uppmax": 64}
+_LIMIT: Final = 4 * 3600.0
+_CORES: Final = 4
+_HOURS: Final = 3.0  # of work for all nodes
+_MEAN, _SAID, _SPREAD = 300.0, 1200.0, 0.5  # of a task, what its user says, and of the logarithm
+_BURST: Final = 5400.0
+_AGING: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWindow:
+    """One workload in one queue, in each way by its name."""
+
+    machine: str
+    seed: int
+    number: int
+    workload: str
+    outcomes: Mapping[str, PoolOutcome]
+
+    def told(self) -> dict[str, Any]:
+        """For a line of a file."""
+        ways = {name: outcome.told() for name, outcome in self.outcomes.items()}
+        found = {"machine": self.machine, "seed": self.seed, "window": self.number}
+        return {**found, "workload": self.workload, "ways": ways}
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> PoolWindow:
+        """What `told` has written."""
+        ways = {name: PoolOutcome.read(each) for name, each in told["ways"].items()}
+        return cls(told["machine"], told["seed"], told["window"], told["workload"], ways)
+
+
+def workload_of(nodes: int, seed: int, number: int) -> PoolWorkload:
+    """Tasks of five minutes on average, three hours of work for all nodes: at once, in three phases of which each begins
+    when the one before has ended, or in four bursts, an hour and a half apart."""
+    rng = np.random.default_rng([seed, number])
+    count = int(nodes * _CORES * _HOURS * 3600.0 / _MEAN)
+    seconds = _MEAN * np.exp(_SPREAD * rng.standard_normal(count) - _SPREAD**2 / 2)
+
+    def parts(number: int) -> list[Any]:
+        return [tasks_of(part, _SAID) for part in np.array_split(seconds, number)]
+
+    kinds: tuple[tuple[str, Any], ...] = (
+        ("at once", tuple((0.0, part) for part in parts(1))),
+        ("phases", tuple((None if n else 0.0, part) for n, part in enumerate(parts(3)))),
+        ("bursts", tuple((n * _BURST, part) for n, part in enumerate(parts(4)))),
+    )
+    return PoolWorkload(*kinds[number % len(kinds)])
+
+
+def _ways(engine: Engine, workload: PoolWorkload, setting: PoolSetting) -> dict[str, Callable[[], PoolOutcome]]:
+    short = replace(setting, limit=setting.limit / 4)
+    return {
+        HQ[0]: partial(hyperqueue, engine, workload, setting, 1),
+        HQ[1]: partial(hyperqueue, engine, workload, setting, 4),
+        "hq, backlog 4, 1 h": partial(hyperqueue, engine, workload, short, 4),
+        "one job": partial(one_job, engine, workload, setting),
+        AUTO: partial(automatic, engine, workload, setting),
+    }
+
+
+def measured(machine: str, seed: int, windows: int, done: frozenset[int], at_once: int) -> Iterator[PoolWindow]:
+    """The windows of a machine and a seed in order, but for those done before."""
+    logs.configure("error", "text")
+    last = max((n for n in range(windows) if n not in done), default=-1)
+    known = MACHINES.get(machine) or LOGS[machine]
+    engine = Engine(cluster(known, _AGING), 0.0, duration=lambda _spec: Work(math.inf))
+    let_arrive(engine, others(known, (_FIRST + _APART * last + _TAIL) / _DAY, seed))
+    for number in range(last + 1):
+        engine.advance(_FIRST + _APART * number)
+        engine.take_effects()
+        if number in done:
+            continue
+        workload = workload_of(_NODES[machine], seed, number)
+        setting = PoolSetting(_NODES[machine], _LIMIT, _CORES)
+        told = in_forks({name: partial(_told, way) for name, way in _ways(engine, workload, setting).items()}, at_once)
+        outcomes = {name: PoolOutcome.read(each) for name, each in told.items()}
+        yield PoolWindow(machine, seed, number, workload.name, outcomes)
+
+
+def _told(way: Callable[[], PoolOutcome]) -> dict[str, Any]:
+    return way().told()
+
+
+def read_windows(path: Path) -> list[PoolWindow]:
+    """The windows that a file holds; none where there is no file. UserError for a line that is not one."""
+    found = []
+    for number, line in enumerate(path.read_text().splitlines() if path.exists() else (), 1):
+        try:
+            found.append(PoolWindow.read(json.loads(line)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}, line {number}: not a window of pools in pairs") from error
+    return found
+
+
+def _row(those: Sequence[PoolWindow], way: str) -> str:
+    """Completion and held node-hours of a way, and those of `pool auto` as shares of them."""
+    auto = [w.outcomes[AUTO].completion for w in those]
+    other = [w.outcomes[way].completion for w in those]
+    ratio = ratio_of_means(auto, other)
+    single = np.array(auto) / np.array(other)
+    held = sum(w.outcomes[way].held for w in those)
+    idle = sum(w.outcomes[way].idle for w in those) / held
+    cores = sum(w.outcomes[way].idle_cores for w in those) / held
+    mean = mean_of([value / 3600.0 for value in other])
+    return (
+        f"{way:20} {mean.value:7.2f} h   {_said(ratio)}   {np.median(single):5.3f}  {np.percentile(single, 95):5.3f}   "
+        f"{idle:6.1%}  {cores:6.1%}  {np.mean([w.outcomes[way].jobs for w in those]):6.0f}"
+    )
+
+
+def _said(interval: Interval) -> str:
+    return f"{interval.value:5.3f} ({interval.low:5.3f} to {interval.high:5.3f})"
+
+
+def report(windows: Sequence[PoolWindow]) -> Iterator[str]:
+    """The tables: of all, of each machine, of each kind of workload; then the goals."""
+    groups = {"all": list(windows)}
+    for machine in dict.fromkeys(w.machine for w in windows):
+        groups[machine] = [w for w in windows if w.machine == machine]
+    for kind in dict.fromkeys(w.workload for w in windows):
+        groups[kind] = [w for w in windows if w.workload == kind]
+    for name, those in groups.items():
+        yield f"{name}: {len(those)} windows"
+        yield "way                  completion   pool auto / it, 95 %      median   p95    idle   cores    jobs"
+        yield from (_row(those, way) for way in those[0].outcomes)
+    for way in HQ:
+        auto = [w.outcomes[AUTO].completion for w in windows]
+        ratio = ratio_of_means(auto, [w.outcomes[way].completion for w in windows])
+        yield f"goal: at most 0.8 of {way}: {_said(ratio)}: {'missed' if ratio.low > 0.8 else 'reached'}"
+    held, idle = (sum(getattr(w.outcomes[AUTO], what) for w in windows) for what in ("held", "idle"))
+    over = sum(w.outcomes[AUTO].over for w in windows) / held
+    yield f"goal: idle at most 5 % of held node-hours: {idle / held:.1%}: {'missed' if idle / held > 0.05 else 'reached'}"
+    yield f"node-hours beyond the cap, while old nodes end their tasks: {over:.1%}"
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file of windows.")
+@click.option("--windows", type=click.IntRange(1), default=8, show_default=True)
+@click.option("--seeds", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--machine", "machines", multiple=True, type=click.Choice(sorted(_NODES)))
+@click.option("--at-once", type=click.IntRange(1), default=2, show_default=True, help="Forks that run at once.")
+def main(out: Path, windows: int, seeds: int, machines: tuple[str, ...], at_once: int) -> None:
+    """Measure what the file does not have yet, and print the tables."""
+    found = {(w.machine, w.seed, w.number): w for w in read_windows(out)}
+    for seed in range(1, seeds + 1):
+        for machine in machines or tuple(sorted(_NODES)):
+            done = frozenset(number for m, s, number in found if (m, s) == (machine, seed))
+            for window in measured(machine, seed, windows, done, at_once):
+                found[machine, seed, window.number] = window
+                with out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(window.told()) + "\n")
+    for line in report(list(found.values())):
+        click.echo(line)
+
+
+if __name__ == "__main__":
+    main()
