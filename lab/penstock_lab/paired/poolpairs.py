@@ -1,4 +1,4 @@
-"""What `penstock pool auto` gains over HyperQueue's automatic allocation, in pairs: the same queue, forked at one instant.
+"""What `penstock pool auto` gains over HyperQueue's automatic allocation, in pairs: one queue, forked at one instant.
 
     python -m penstock_lab.paired.poolpairs --out FILE [--windows 8] [--seeds 2] [--machine ctc ...]
 
@@ -70,8 +70,8 @@ class PoolWindow:
 
 
 def workload_of(nodes: int, seed: int, number: int) -> PoolWorkload:
-    """Tasks of five minutes on average, three hours of work for all nodes: at once, in three phases of which each begins
-    when the one before has ended, or in four bursts, an hour and a half apart."""
+    """Tasks of five minutes on average, three hours of work for all nodes: at once, in three phases, each when the one
+    before has ended, or in four bursts, an hour and a half apart."""
     rng = np.random.default_rng([seed, number])
     count = int(nodes * _CORES * _HOURS * 3600.0 / _MEAN)
     seconds = _MEAN * np.exp(_SPREAD * rng.standard_normal(count) - _SPREAD**2 / 2)
@@ -169,7 +169,8 @@ def report(windows: Sequence[PoolWindow]) -> Iterator[str]:
         yield f"goal: at most 0.8 of {way}: {_said(ratio)}: {'missed' if ratio.low > 0.8 else 'reached'}"
     held, idle = (sum(getattr(w.outcomes[AUTO], what) for w in windows) for what in ("held", "idle"))
     over = sum(w.outcomes[AUTO].over for w in windows) / held
-    yield f"goal: idle at most 5 % of held node-hours: {idle / held:.1%}: {'missed' if idle / held > 0.05 else 'reached'}"
+    verdict = "missed" if idle / held > 0.05 else "reached"
+    yield f"goal: idle at most 5 % of held node-hours: {idle / held:.1%}: {verdict}"
     yield f"node-hours beyond the cap, while old nodes end their tasks: {over:.1%}"
 
 
