@@ -24,8 +24,8 @@ shell() {
     shellcheck -x .ci/run scripts/*.sh deploy/*.sh deploy/image/*.sh
 }
 types() {
-    MYPYPATH=agent:plugins:dmr:lab:docs/_ext \
-        mypy -p penstock -p penstock_plugins -p dmr -p penstock_lab -p penstock_docs
+    MYPYPATH=agent:plugins:plugins/snakemake-executor:dmr:lab:docs/_ext \
+        mypy -p penstock -p penstock_plugins -p dmr -p penstock_lab -p penstock_docs -p snakemake_executor_plugin_penstock
 }
 imports() {
     lint-imports

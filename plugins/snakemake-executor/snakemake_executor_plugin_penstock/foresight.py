@@ -1,0 +1,71 @@
+"""Tells a pool what the graph will ask of it, so that it can have allocations by then."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, Final
+
+from snakemake_executor_plugin_penstock.graph import foreseen, told_as, upcoming
+from snakemake_executor_plugin_penstock.needs import Needs
+from snakemake_executor_plugin_penstock.poolline import PoolTasks
+
+__all__ = ["Foresight"]
+
+_UNKNOWN: Final = 60.0  # seconds that a job is thought to run of which nothing is known
+_VALID: Final = 900.0
+_SHARE: Final = 0.02  # of the time that may be spent on looking
+_PAUSE: Final = 2.0  # seconds
+_REMEMBERED: Final = 50  # jobs of a rule
+
+
+class Foresight:
+    """One source of what is foreseen. Times of jobs are those of their rule so far, or what the rule says at most."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._next = 0.0
+        self._told = False
+        self._known = True  # the scheduler knows the request
+        self._seen: dict[str, list[float]] = defaultdict(list)
+
+    def ran(self, rule: str, seconds: float) -> None:
+        """A job of the rule took so long."""
+        self._seen[rule].append(seconds)
+        del self._seen[rule][:-_REMEMBERED]
+
+    def tell(
+        self,
+        pool: PoolTasks,
+        dag: Any,  # noqa: ANN401
+        given: set[Any],
+        needs: Callable[[Any], Needs],
+    ) -> None:
+        """Tell what comes after the jobs that are `given`. Raises UnknownGraph."""
+        begun = time.monotonic()
+        if not self._known or begun < self._next:
+            return
+
+        def length(job: Any) -> float | None:  # noqa: ANN401
+            seen = self._seen.get(str(job.name))
+            return sum(seen) / len(seen) if seen else needs(job).seconds
+
+        def asked(job: Any) -> tuple[float, int | None] | None:  # noqa: ANN401
+            if job.is_group() or job.is_local or job.rule.norun:
+                return None
+            wanted = needs(job)
+            return None if wanted.several else (wanted.cores, wanted.memory)
+
+        jobs = foreseen(upcoming(dag), lambda job: job in given, length, asked, _UNKNOWN)
+        if jobs or self._told:
+            self._known = pool.foresee(self._source, told_as(jobs), _VALID)
+            self._told = self._known
+        ended = time.monotonic()
+        self._next = ended + max((ended - begun) / _SHARE, _PAUSE)
+
+    def forget(self, pool: PoolTasks) -> None:
+        """Nothing comes any more."""
+        if self._told:
+            pool.foresee(self._source, [], 1.0)
+            self._told = False
