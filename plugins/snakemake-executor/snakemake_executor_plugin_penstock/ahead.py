@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from snakemake_executor_plugin_penstock.graph import UnknownGraph, parents_of
-from snakemake_executor_plugin_penstock.naming import JobName
-from snakemake_executor_plugin_penstock.needs import Needs, open_resources, unknown
+from snakemake_executor_plugin_penstock.naming import ExternalName
+from snakemake_executor_plugin_penstock.needs import JobNeeds, open_resources, unknown
 
 __all__ = ["Ahead", "JobAhead"]
 
@@ -17,11 +17,11 @@ __all__ = ["Ahead", "JobAhead"]
 class JobAhead:
     """A job in the queue: what it is called, its number, and what was asked for."""
 
-    name: JobName
+    name: ExternalName
     number: str
-    asked: Needs
+    asked: JobNeeds
 
-    def enough(self, needs: Needs) -> bool:
+    def enough(self, needs: JobNeeds) -> bool:
         """Whether that covers what the job is known to need by now."""
         return (
             self.asked.cores >= needs.cores

@@ -27,15 +27,15 @@ from penstock.pool.output import output_path
 from snakemake_executor_plugin_penstock.ahead import Ahead, JobAhead
 from snakemake_executor_plugin_penstock.foresight import Foresight
 from snakemake_executor_plugin_penstock.graph import UnknownGraph
-from snakemake_executor_plugin_penstock.naming import POOL, SLURM, JobName, fingerprint, name_from
-from snakemake_executor_plugin_penstock.needs import Needs, needs_of, sbatch_options
+from snakemake_executor_plugin_penstock.naming import POOL, SLURM, ExternalName, fingerprint, name_from
+from snakemake_executor_plugin_penstock.needs import JobNeeds, needs_of, sbatch_options
 from snakemake_executor_plugin_penstock.poolline import PoolTasks
 from snakemake_executor_plugin_penstock.rendering import NotPlain, shell_call
 from snakemake_executor_plugin_penstock.script import start_script, task_argv, too_long
 from snakemake_executor_plugin_penstock.settings import INNER, NO_POOL
-from snakemake_executor_plugin_penstock.slurmjobs import SlurmJobs, SlurmRefused
+from snakemake_executor_plugin_penstock.slurmjobs import SlurmRefused, SubmittedJobs
 
-__all__ = ["Executor"]
+__all__ = ["SnakemakeExecutor"]
 
 _PATIENCE: Final = 600.0  # seconds that a pool may be without a scheduler
 _PACE: Final = 0.05
@@ -46,7 +46,7 @@ _MAIN: Final = "main"
 _SAMPLE: Final = 10  # tasks whose time is asked for at once
 
 
-class Executor(RemoteExecutor):  # type: ignore[misc]
+class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
     """See the module's text."""
 
     # The base's thread asks before `__post_init__` has run.
@@ -62,7 +62,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         self._pool_name = settings.pool or _MAIN
         self._pool = self._open_pool(required=settings.pool is not None)
         self._script = ""
-        self._slurm = SlurmJobs(Path(".snakemake").absolute() / "penstock")
+        self._slurm = SubmittedJobs(Path(".snakemake").absolute() / "penstock")
         self._slurm_looked = 0.0
         self._where: dict[str, Any] = {}  # the job of each name that has not ended
         self._done: dict[str, str] = {}  # names that have ended, and why not well
@@ -83,7 +83,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
 
     def run_jobs(self, jobs: Iterable[Any]) -> None:
         """All of them, in one request where they are tasks."""
-        tasks: list[tuple[SubmittedJobInfo, JobName, dict[str, Any]]] = []
+        tasks: list[tuple[SubmittedJobInfo, ExternalName, dict[str, Any]]] = []
         for job in jobs:
             try:
                 self.run_job_pre(job)
@@ -103,7 +103,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         """One of them."""
         self.run_jobs([job])
 
-    def _task(self, job: Any) -> tuple[SubmittedJobInfo, JobName, dict[str, Any]]:  # noqa: ANN401
+    def _task(self, job: Any) -> tuple[SubmittedJobInfo, ExternalName, dict[str, Any]]:  # noqa: ANN401
         argv, plain, mark = self._command(job)
         needs = self._needs(job, inner=not plain)
         name = self._name(POOL, mark)
@@ -153,7 +153,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         self.logger.debug(f"Penstock: a second Snakemake runs job {job.jobid}: {why}")
         return task_argv(self._start_script(), [self._jobscript(job)]), False, self._fingerprint(job)
 
-    def _to_pool(self, tasks: Sequence[tuple[SubmittedJobInfo, JobName, dict[str, Any]]]) -> None:
+    def _to_pool(self, tasks: Sequence[tuple[SubmittedJobInfo, ExternalName, dict[str, Any]]]) -> None:
         assert self._pool is not None
         for info, name, _task in tasks:
             self._where[name.name] = info.job
@@ -181,12 +181,12 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         self._submit_job(job, name, job.resources, ())
         self._follow(job, name)
 
-    def _submit_job(self, job: Any, name: JobName, resources: Mapping[str, Any], after: Sequence[str]) -> None:  # noqa: ANN401
+    def _submit_job(self, job: Any, name: ExternalName, resources: Mapping[str, Any], after: Sequence[str]) -> None:  # noqa: ANN401
         options = sbatch_options(resources, job.threads)
         number = self._slurm.submit(name.name, [self._jobscript(job)], options, str(job.name), after)
         self.logger.info(f"Penstock: job {job.jobid} is job {number} of Slurm" + (" already" if after else ""))
 
-    def _follow(self, job: Any, name: JobName) -> None:  # noqa: ANN401
+    def _follow(self, job: Any, name: ExternalName) -> None:  # noqa: ANN401
         self._where[name.name] = job
         self.report_job_submission(SubmittedJobInfo(job, external_jobid=str(name)), register_job=False)
 
@@ -214,7 +214,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
             return True
         return False
 
-    def _goes_on(self, job: Any, name: JobName) -> bool:  # noqa: ANN401
+    def _goes_on(self, job: Any, name: ExternalName) -> bool:  # noqa: ANN401
         """Whether it is still to come or runs, or has ended well and its output is there."""
         if name.where == POOL:
             phase = None if self._pool is None else self._pool.adopt(name.name)
@@ -230,7 +230,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
             return True
         return False
 
-    def _end(self, name: JobName) -> None:
+    def _end(self, name: ExternalName) -> None:
         """End what an earlier run has left, and wait until it has."""
         if name.where == SLURM:
             if self._slurm.adopt(name.name):
@@ -307,7 +307,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
             text, logs = details.get(name.name, (why, [str(log)] if log.exists() else []))
             self.report_job_error(info, msg=f"{text}\n", aux_logs=logs)
 
-    def _hear(self, names: Mapping[str, JobName]) -> None:
+    def _hear(self, names: Mapping[str, ExternalName]) -> None:
         if self._pool is not None:
             if self._pool.broken:
                 # The tasks may well run: Snakemake ends, and finds them again when it is started again.
@@ -406,11 +406,11 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         self.write_jobscript(job, path)
         return str(path)
 
-    def _name(self, where: str, mark: str) -> JobName:
+    def _name(self, where: str, mark: str) -> ExternalName:
         self._count += 1
-        return JobName(where, mark, self._run, self._count)
+        return ExternalName(where, mark, self._run, self._count)
 
-    def _register(self, job: Any, name: JobName) -> None:  # noqa: ANN401
+    def _register(self, job: Any, name: ExternalName) -> None:  # noqa: ANN401
         try:
             job.register(external_jobid=str(name))
         except OSError as e:
@@ -419,7 +419,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
     def _is_of_slurm(self, job: Any) -> bool:  # noqa: ANN401
         return self._pool is None or self._needs(job).several
 
-    def _needs(self, job: Any, *, inner: bool = False) -> Needs:  # noqa: ANN401
+    def _needs(self, job: Any, *, inner: bool = False) -> JobNeeds:  # noqa: ANN401
         return needs_of(job.resources, job.threads, inner=inner)
 
     def _fingerprint(self, job: Any, *, inputs: bool = True) -> str:  # noqa: ANN401

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from snakemake_executor_plugin_penstock.graph import foreseen, told_as, upcoming
-from snakemake_executor_plugin_penstock.needs import Needs
+from snakemake_executor_plugin_penstock.needs import JobNeeds
 from snakemake_executor_plugin_penstock.poolline import PoolTasks
 
 __all__ = ["Foresight"]
@@ -40,7 +40,7 @@ class Foresight:
         pool: PoolTasks,
         dag: Any,  # noqa: ANN401
         given: set[Any],
-        needs: Callable[[Any], Needs],
+        needs: Callable[[Any], JobNeeds],
     ) -> None:
         """Tell what comes after the jobs that are `given`. Raises UnknownGraph."""
         begun = time.monotonic()

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["POOL", "SLURM", "JobName", "fingerprint", "name_from"]
+__all__ = ["POOL", "SLURM", "ExternalName", "fingerprint", "name_from"]
 
 POOL: Final = "pool"
 SLURM: Final = "slurm"
@@ -20,7 +20,7 @@ _PREFIX: Final = "snakemake"
 
 
 @dataclass(frozen=True, slots=True)
-class JobName:
+class ExternalName:
     """`where` it is (`POOL`, `SLURM`), what it does, in which run of Snakemake, and the how manieth it was there."""
 
     where: str
@@ -37,13 +37,13 @@ class JobName:
         return f"{self.where}:{self.name}"
 
 
-def name_from(text: str | None) -> JobName | None:
+def name_from(text: str | None) -> ExternalName | None:
     """The name that `str` made; None for what is none of ours."""
     where, _, name = (text or "").partition(":")
     parts = name.split("-")
     if where not in (POOL, SLURM) or len(parts) != 4 or parts[0] != _PREFIX or not parts[3].isdecimal():
         return None
-    return JobName(where, parts[1], parts[2], int(parts[3]))
+    return ExternalName(where, parts[1], parts[2], int(parts[3]))
 
 
 def fingerprint(words: Iterable[str], inputs: Iterable[tuple[str, int, int]]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["BOUNDS", "Needs", "needs_of", "open_resources", "sbatch_options", "unknown"]
+__all__ = ["BOUNDS", "JobNeeds", "needs_of", "open_resources", "sbatch_options", "unknown"]
 
 _MB: Final = 1_000_000
 _INNER_MB: Final = 300  # of a Snakemake that runs one job
@@ -19,7 +19,7 @@ _GPUS: Final = ("gpu", "gpus", "gres", "nvidia_gpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class JobNeeds:
     """Cores of one node, bytes (None: not said), GPUs, and the run time in seconds that the job is given at most."""
 
     cores: float
@@ -39,7 +39,7 @@ def open_resources(resources: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def needs_of(resources: Mapping[str, Any], threads: int, *, inner: bool = False) -> Needs:
+def needs_of(resources: Mapping[str, Any], threads: int, *, inner: bool = False) -> JobNeeds:
     """What a job asks for; with `inner` it runs a second Snakemake, which takes some memory itself."""
     tasks = _number(resources.get("tasks")) or 1
     cores = max(threads, _number(resources.get("cpus_per_task")) or 0, 1)
@@ -50,7 +50,7 @@ def needs_of(resources: Mapping[str, Any], threads: int, *, inner: bool = False)
     minutes = _number(resources.get("runtime"))
     nodes = _number(resources.get("nodes")) or 1
     several = nodes > 1 or tasks > 1 or bool(resources.get("mpi")) or bool(_number(resources.get("tasks_per_node")))
-    return Needs(float(cores), memory, _gpus(resources), None if not minutes else minutes * 60.0, several)
+    return JobNeeds(float(cores), memory, _gpus(resources), None if not minutes else minutes * 60.0, several)
 
 
 def sbatch_options(resources: Mapping[str, Any], threads: int) -> list[str]:
