@@ -33,7 +33,7 @@ from snakemake_executor_plugin_penstock.poolline import PoolTasks
 from snakemake_executor_plugin_penstock.rendering import NotPlain, shell_call
 from snakemake_executor_plugin_penstock.script import start_script, task_argv, too_long
 from snakemake_executor_plugin_penstock.settings import INNER, NO_POOL
-from snakemake_executor_plugin_penstock.slurmjobs import SlurmRefused, SubmittedJobs
+from snakemake_executor_plugin_penstock.slurmjobs import JobsAtSlurm, SlurmRefused
 
 __all__ = ["SnakemakeExecutor"]
 
@@ -62,7 +62,7 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
         self._pool_name = settings.pool or _MAIN
         self._pool = self._open_pool(required=settings.pool is not None)
         self._script = ""
-        self._slurm = SubmittedJobs(Path(".snakemake").absolute() / "penstock")
+        self._slurm = JobsAtSlurm(Path(".snakemake").absolute() / "penstock")
         self._slurm_looked = 0.0
         self._where: dict[str, Any] = {}  # the job of each name that has not ended
         self._done: dict[str, str] = {}  # names that have ended, and why not well

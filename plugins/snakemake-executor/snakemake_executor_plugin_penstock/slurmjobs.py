@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["SlurmRefused", "SubmittedJobs"]
+__all__ = ["JobsAtSlurm", "SlurmRefused"]
 
 _LOOK: Final = 10.0  # seconds between looks at the queue
 _GRACE: Final = 15.0  # seconds in which a file may still come of a job that is over
@@ -29,7 +29,7 @@ class SlurmRefused(Exception):
     """Slurm has not taken the job, or cannot be asked; the text is what it said."""
 
 
-class SubmittedJobs:
+class JobsAtSlurm:
     """The jobs of one workflow; their files are in `folder`."""
 
     def __init__(self, folder: Path) -> None:
