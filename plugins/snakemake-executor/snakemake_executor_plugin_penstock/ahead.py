@@ -72,9 +72,9 @@ class Ahead:
                     self._jobs[job] = made
             level = [job for job in below if job in self._jobs]
 
-    def drop(self, dag: Any, job: Any) -> list[JobAhead]:  # noqa: ANN401
+    def drop(self, dag: Any, job: Any) -> dict[Any, JobAhead]:  # noqa: ANN401
         """Forget the jobs after one that has failed; which they were."""
-        lost: list[JobAhead] = []
+        lost: dict[Any, JobAhead] = {}
         todo = [job]
         while todo:
             try:
@@ -83,7 +83,7 @@ class Ahead:
                 return lost
             for child in children:
                 if (found := self._jobs.pop(child, None)) is not None:
-                    lost.append(found)
+                    lost[child] = found
                     todo.append(child)
         return lost
 

@@ -27,6 +27,7 @@ from penstock.pool.output import output_path
 from snakemake_executor_plugin_penstock.ahead import Ahead, JobAhead
 from snakemake_executor_plugin_penstock.foresight import Foresight
 from snakemake_executor_plugin_penstock.graph import UnknownGraph
+from snakemake_executor_plugin_penstock.ledger import SubmissionLedger, job_key
 from snakemake_executor_plugin_penstock.naming import POOL, SLURM, ExternalName, fingerprint, name_from
 from snakemake_executor_plugin_penstock.needs import JobNeeds, needs_of, sbatch_options
 from snakemake_executor_plugin_penstock.poolline import PoolTasks
@@ -62,7 +63,9 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
         self._pool_name = settings.pool or _MAIN
         self._pool = self._open_pool(required=settings.pool is not None)
         self._script = ""
-        self._slurm = JobsAtSlurm(Path(".snakemake").absolute() / "penstock")
+        own = Path(".snakemake").absolute() / "penstock"
+        self._slurm = JobsAtSlurm(own)
+        self._ledger = SubmissionLedger(own / "submitted")
         self._slurm_looked = 0.0
         self._where: dict[str, Any] = {}  # the job of each name that has not ended
         self._done: dict[str, str] = {}  # names that have ended, and why not well
@@ -120,10 +123,7 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
             task["memory"] = needs.memory
         if needs.seconds is not None:
             task["time"] = needs.seconds
-        info = SubmittedJobInfo(job, external_jobid=str(name))
-        # First: a Snakemake that is killed now finds the task again.
-        self._register(job, name)
-        return info, name, task
+        return SubmittedJobInfo(job, external_jobid=str(name)), name, task
 
     def _command(self, job: Any) -> tuple[list[str], bool, str]:  # noqa: ANN401
         """What a task runs, whether that is the shell command alone, and the fingerprint."""
@@ -155,6 +155,8 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
 
     def _to_pool(self, tasks: Sequence[tuple[SubmittedJobInfo, ExternalName, dict[str, Any]]]) -> None:
         assert self._pool is not None
+        # First: a Snakemake that is killed now finds the tasks again.
+        self._register({info.job: name for info, name, _task in tasks})
         for info, name, _task in tasks:
             self._where[name.name] = info.job
         try:
@@ -177,7 +179,7 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
 
     def _to_slurm(self, job: Any) -> None:  # noqa: ANN401
         name = self._name(SLURM, self._fingerprint(job, inputs=False))
-        self._register(job, name)
+        self._register({job: name})
         self._submit_job(job, name, job.resources, ())
         self._follow(job, name)
 
@@ -195,21 +197,15 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
     def _taken_up(self, job: Any) -> bool:  # noqa: ANN401
         """Whether the job runs already, or has run while no Snakemake was there. One that is not the same any more is
         ended first."""
-        try:
-            told = self.workflow.persistence.external_jobids(job)
-        except AttributeError:
+        name = self._ledger.left.pop(_key(job), None)
+        if name is None:
             return False
-        names = [name for text in told if (name := name_from(text)) is not None and name.run != self._run]
-        if len(names) != 1:
-            for name in names:
-                self._end(name)
-            return False
-        (name,) = names
         same = name.fingerprint == self._fingerprint(job, inputs=name.where == POOL)
         if not same:
             self._end(name)
         elif self._goes_on(job, name):
             self.logger.info(f"Penstock: job {job.jobid} goes on where an earlier Snakemake left it ({name.name})")
+            self._mark(job, name)
             self._follow(job, name)
             return True
         return False
@@ -251,7 +247,7 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
             self.logger.info(f"Penstock: job {job.jobid} needs more than was thought: it is submitted anew")
             self._slurm.cancel([found.name.name])
             return False
-        self._register(job, found.name)
+        self._mark(job, found.name)
         self._follow(job, found.name)
         return True
 
@@ -271,6 +267,7 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
     def _submit_ahead(self, job: Any, resources: Mapping[str, Any], after: Sequence[str]) -> JobAhead | None:  # noqa: ANN401
         name = self._name(SLURM, self._fingerprint(job, inputs=False))
         try:
+            self._ledger.begun({_key(job): name})
             self._submit_job(job, name, resources, after)
         except (WorkflowError, SlurmRefused, OSError, ValueError) as e:
             self._say(f"job {job.jobid} could not be submitted ahead: {e}")
@@ -354,11 +351,17 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
             if (job := self._where.get(name)) is not None:
                 self._foresight.ran(str(job.name), float(task["wall"]))
 
+    def handle_job_success(self, job: Any) -> None:  # noqa: ANN401
+        """Snakemake has looked at its output."""
+        super().handle_job_success(job)
+        self._over([job])
+
     def handle_job_error(self, job: Any) -> None:  # noqa: ANN401
         """What was submitted ahead behind a job that has failed will not be."""
         super().handle_job_error(job)
-        if lost := self._ahead.drop(self.dag, job):
-            self._slurm.cancel([one.name.name for one in lost])
+        lost = self._ahead.drop(self.dag, job)
+        self._slurm.cancel([one.name.name for one in lost.values()])
+        self._over([job, *lost])
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """End all, also those that are on their way, and wait until they have."""
@@ -366,7 +369,9 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
         if self._pool is None:
             return
         try:
-            if not self._pool.cancel_all(_ENDING):
+            if self._pool.cancel_all(_ENDING):
+                self._where.clear()
+            else:
                 self.logger.warning("Penstock: some tasks of the pool have been told to end, and have not yet")
         except PenstockError as e:
             self.logger.warning(f"Penstock: tasks of the pool may be left: {e}")
@@ -375,6 +380,8 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
         """Leave nothing that was only thought to come."""
         super().shutdown()
         self._slurm.cancel([one.name.name for one in self._ahead.all()])
+        if not self._where and not self._ledger.left:
+            self._ledger.close()
         if self._pool is not None:
             self._foresight.forget(self._pool)
             self._pool.close()
@@ -410,11 +417,27 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
         self._count += 1
         return ExternalName(where, mark, self._run, self._count)
 
-    def _register(self, job: Any, name: ExternalName) -> None:  # noqa: ANN401
+    def _register(self, names: Mapping[Any, ExternalName]) -> None:
+        """Write down what is about to be submitted."""
+        try:
+            self._ledger.begun({_key(job): name for job, name in names.items()})
+        except OSError as e:
+            self._say(f"a Snakemake that is started again will not know these jobs: {e}")
+        for job, name in names.items():
+            self._mark(job, name)
+
+    def _mark(self, job: Any, name: ExternalName) -> None:  # noqa: ANN401
+        """For Snakemake itself: the output is incomplete until it is looked at."""
         try:
             job.register(external_jobid=str(name))
         except OSError as e:
             self._say(f"jobs that are started are not marked as such: {e}")
+
+    def _over(self, jobs: Iterable[Any]) -> None:
+        try:
+            self._ledger.ended(map(_key, jobs))
+        except OSError as e:
+            self._say(f"what has ended is not written down: {e}")
 
     def _is_of_slurm(self, job: Any) -> bool:  # noqa: ANN401
         return self._pool is None or self._needs(job).several
@@ -435,6 +458,13 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
         if text not in self._said:
             self._said.add(text)
             self.logger.info(f"Penstock: {text}")
+
+
+def _key(job: Any) -> str:  # noqa: ANN401
+    outputs = [str(path) for path in job.output]
+    if job.is_group():  # its own name is another one in each run
+        return job_key("", outputs, "")
+    return job_key(str(job.name), outputs, str(sorted(job.wildcards_dict.items())))
 
 
 def _seen(path: str) -> tuple[str, int, int]:

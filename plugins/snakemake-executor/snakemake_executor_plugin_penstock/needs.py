@@ -82,8 +82,10 @@ def sbatch_options(resources: Mapping[str, Any], threads: int) -> list[str]:
         words.append(f"--mem={megabytes}")
     if per_node := _number(resources.get("tasks_per_node")):
         words.append(f"--ntasks-per-node={per_node}")
-    else:
-        words.append(f"--ntasks={_number(resources.get('tasks')) or 1}")
+    elif tasks := _number(resources.get("tasks")):
+        words.append(f"--ntasks={tasks}")
+    elif (_number(resources.get("nodes")) or 1) == 1:  # else Slurm would give one node to the one task
+        words.append("--ntasks=1")
     if not resources.get("gres") and (gpus := _gpus(resources)):
         words.append(f"--gpus={gpus}")
     words.append(f"--cpus-per-task={max(_number(resources.get('cpus_per_task')) or threads, 1)}")
