@@ -186,7 +186,9 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
     def _submit_job(self, job: Any, name: ExternalName, resources: Mapping[str, Any], after: Sequence[str]) -> None:  # noqa: ANN401
         options = sbatch_options(resources, job.threads)
         number = self._slurm.submit(name.name, [self._jobscript(job)], options, str(job.name), after)
-        self.logger.info(f"Penstock: job {job.jobid} is job {number} of Slurm" + (" already" if after else ""))
+        self.logger.info(
+            f"Penstock: job {job.jobid} is job {number} of Slurm" + (", behind what it needs" if after else "")
+        )
 
     def _follow(self, job: Any, name: ExternalName) -> None:  # noqa: ANN401
         self._where[name.name] = job
@@ -309,6 +311,7 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
             if self._pool.broken:
                 # The tasks may well run: Snakemake ends, and finds them again when it is started again.
                 raise WorkflowError(f"pool {self._pool_name!r} cannot be asked any more: {self._pool.broken}")
+            self._foresight.again(self._pool)
             while not self._pool.ends.empty():
                 name = self._pool.ends.get()
                 phase = self._pool.phase(name)
@@ -383,7 +386,8 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
         if not self._where and not self._ledger.left:
             self._ledger.close()
         if self._pool is not None:
-            self._foresight.forget(self._pool)
+            if not self._pool.broken:
+                self._foresight.forget(self._pool)
             self._pool.close()
 
     # Small things.
@@ -393,7 +397,13 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
             return None
         try:
             self._folder = pool_folder(load(), self._pool_name)
-            return PoolTasks(self._folder, _PATIENCE)
+            pool = PoolTasks(self._folder, _PATIENCE)
+            if not pool.members():
+                self.logger.info(
+                    f"Penstock: pool {self._pool_name!r} has no members yet; jobs wait until an allocation runs "
+                    "`penstock pool join`"
+                )
+            return pool
         except PenstockError as e:
             if required:
                 raise WorkflowError(str(e)) from e

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final
 
-from snakemake_executor_plugin_penstock.graph import foreseen, told_as, upcoming
+from snakemake_executor_plugin_penstock.graph import SOONEST, foreseen, told_as, upcoming
 from snakemake_executor_plugin_penstock.needs import JobNeeds
 from snakemake_executor_plugin_penstock.poolline import PoolTasks
 
@@ -26,8 +26,9 @@ class Foresight:
     def __init__(self, source: str) -> None:
         self._source = source
         self._next = 0.0
-        self._told = False
         self._known = True  # the scheduler knows the request
+        self._last: list[dict[str, Any]] = []
+        self._at = 0.0
         self._seen: dict[str, list[float]] = defaultdict(list)
 
     def ran(self, rule: str, seconds: float) -> None:
@@ -57,15 +58,23 @@ class Foresight:
             wanted = needs(job)
             return None if wanted.several else (wanted.cores, wanted.memory)
 
-        jobs = foreseen(upcoming(dag), lambda job: job in given, length, asked, _UNKNOWN)
-        if jobs or self._told:
-            self._known = pool.foresee(self._source, told_as(jobs), _VALID)
-            self._told = self._known
+        told = told_as(foreseen(upcoming(dag), lambda job: job in given, length, asked, _UNKNOWN))
+        if told or self._last:
+            self._known = pool.foresee(self._source, told, _VALID)
+            self._last, self._at = told, time.monotonic()
         ended = time.monotonic()
         self._next = ended + max((ended - begun) / _SHARE, _PAUSE)
 
+    def again(self, pool: PoolTasks) -> None:
+        """Say it once more before it is too old, where nothing new is known."""
+        passed = time.monotonic() - self._at
+        if self._known and self._last and passed > _VALID / 2:
+            self._last = [{**one, "after": max(one["after"] - passed, SOONEST)} for one in self._last]
+            self._at = time.monotonic()
+            pool.foresee(self._source, self._last, _VALID)
+
     def forget(self, pool: PoolTasks) -> None:
         """Nothing comes any more."""
-        if self._told:
-            pool.foresee(self._source, [], 1.0)
-            self._told = False
+        if self._known and self._last:
+            pool.foresee(self._source, [], _VALID)
+            self._last = []

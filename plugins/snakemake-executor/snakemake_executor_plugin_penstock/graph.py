@@ -8,11 +8,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Foreseen", "UnknownGraph", "foreseen", "parents_of", "told_as", "upcoming"]
+__all__ = ["SOONEST", "Foreseen", "UnknownGraph", "foreseen", "parents_of", "told_as", "upcoming"]
 
 _NEEDED: Final = ("needrun_jobs", "finished", "needrun", "dependencies", "depending")
 _ROUND: Final = 10.0  # seconds: jobs that are due within them are told together
 _MOST: Final = 200  # groups that are told
+SOONEST: Final = 1.0  # seconds: what is due now is no longer foreseen
 
 
 class UnknownGraph(Exception):
@@ -86,12 +87,17 @@ def foreseen(
 
 def told_as(jobs: Sequence[Foreseen]) -> list[dict[str, Any]]:
     """As the pool is told: those that are alike together, the soonest first, at most some hundred groups."""
-    groups: dict[tuple[Any, ...], int] = {}
+    groups: dict[tuple[Any, ...], list[float]] = {}
     for job in jobs:
-        key = (job.after - job.after % _ROUND, job.cores, job.memory, job.seconds)
-        groups[key] = groups.get(key, 0) + 1
+        groups.setdefault((job.after // _ROUND, job.cores, job.memory, job.seconds), []).append(job.after)
     soonest = sorted(groups.items(), key=lambda group: group[0][0])[:_MOST]
     return [
-        {"cores": cores, "memory": memory, "seconds": seconds, "count": count, "after": after}
-        for (after, cores, memory, seconds), count in soonest
+        {
+            "cores": cores,
+            "memory": memory,
+            "seconds": seconds,
+            "count": len(times),
+            "after": max(min(times), SOONEST),
+        }
+        for (_round, cores, memory, seconds), times in soonest
     ]

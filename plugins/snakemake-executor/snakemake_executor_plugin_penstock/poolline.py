@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
 
-from penstock.errors import NotFound, PenstockError, UserError
+from penstock.errors import AgentUnavailable, NotFound, PenstockError, UserError
 from penstock.pool.client import FINAL, PoolLine
 from penstock.pool.folder import PoolFolder
 
@@ -18,6 +18,7 @@ __all__ = ["PoolTasks"]
 
 _LOOK: Final = 10.0  # seconds that the scheduler is asked to wait for an end
 _BATCH: Final = 1000  # tasks in one request
+_ANSWER: Final = 15.0  # seconds to wait for an answer that one can do without
 
 
 class PoolTasks:
@@ -85,12 +86,16 @@ class PoolTasks:
 
     def cancel_all(self, seconds: float) -> bool:
         """Have all end, and wait so many seconds; whether they have."""
-        return bool(self._call(self._cancel_all(seconds)))
+        return bool(self._call(self._cancel_all(seconds), seconds + _ANSWER))
+
+    def members(self) -> int:
+        """How many there are."""
+        return len(self._ask("status", {})["members"])
 
     def foresee(self, source: str, tasks: Sequence[Mapping[str, Any]], seconds: float) -> bool:
         """Tell what is to come; False: the scheduler knows no such request."""
         try:
-            self._ask("foresee", {"source": source, "tasks": list(tasks), "seconds": seconds})
+            self._call(self._line.ask("foresee", {"source": source, "tasks": list(tasks), "seconds": seconds}), _ANSWER)
         except (PenstockError, KeyError):  # of a scheduler of an older release
             return False
         return True
@@ -109,9 +114,13 @@ class PoolTasks:
     def _ask(self, what: str, body: Mapping[str, Any]) -> Any:  # noqa: ANN401
         return self._call(self._line.ask(what, body))
 
-    def _call(self, coroutine: Any) -> Any:  # noqa: ANN401
+    def _call(self, coroutine: Any, seconds: float | None = None) -> Any:  # noqa: ANN401
         future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        return future.result()
+        try:
+            return future.result(seconds)
+        except TimeoutError:
+            future.cancel()
+            raise AgentUnavailable(f"the scheduler of pool {self._folder.name!r} does not answer") from None
 
     # In the thread.
 

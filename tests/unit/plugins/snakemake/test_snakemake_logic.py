@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snakemake_executor_plugin_penstock.ahead import Ahead, JobAhead
+from snakemake_executor_plugin_penstock.foresight import Foresight
 from snakemake_executor_plugin_penstock.graph import UnknownGraph, foreseen, told_as, upcoming
 from snakemake_executor_plugin_penstock.ledger import SubmissionLedger, job_key, read_ledger
 from snakemake_executor_plugin_penstock.naming import POOL, SLURM, ExternalName, fingerprint, name_from
@@ -203,7 +204,50 @@ class TestGraph:
         jobs = foreseen(upcoming(graph), lambda j: j.name == "root", lambda j: seconds, lambda j: (2.0, 5), unknown=1.0)
         (told,) = told_as(jobs)
         assert told["count"] == count and told["cores"] == 2.0 and told["memory"] == 5
-        assert 0 <= seconds - told["after"] < 10
+        assert told["after"] == max(seconds, 1.0)
+
+
+class Listener:
+    """A pool that is told what comes; `old`: its scheduler knows no such request."""
+
+    def __init__(self, old: bool = False) -> None:
+        self.told: list[list[dict]] = []
+        self.old = old
+
+    def foresee(self, source, tasks, seconds):
+        self.told.append(list(tasks))
+        return not self.old
+
+
+class TestForesight:
+    def tell(self, foresight, pool, graph, *running):
+        needs = lambda job: JobNeeds(1.0, None, 0, 300.0)  # noqa: E731
+        foresight.tell(pool, graph, {graph.jobs[name] for name in running}, needs)
+
+    def test_what_comes_is_told_by_what_was_learned_and_taken_back(self, monkeypatch):
+        now = [1000.0]
+        monkeypatch.setattr("snakemake_executor_plugin_penstock.foresight.time.monotonic", lambda: now[0])
+        pool, graph, foresight = Listener(), Graph(b="a", c="b"), Foresight("s")
+        foresight.ran("a", 20.0)
+        foresight.ran("a", 40.0)
+        self.tell(foresight, pool, graph, "a")
+        assert [(one["after"], one["seconds"]) for one in pool.told[-1]] == [(30.0, 300.0), (330.0, 300.0)]
+        self.tell(foresight, pool, graph, "a")
+        assert len(pool.told) == 1, "not at each turn"
+        now[0] += 451
+        foresight.again(pool)
+        assert [one["after"] for one in pool.told[-1]] == [1.0, 1.0]
+        foresight.forget(pool)
+        assert pool.told[-1] == []
+        foresight.forget(pool)
+        assert len(pool.told) == 3
+
+    def test_an_older_scheduler_is_told_nothing_more(self):
+        pool, graph, foresight = Listener(old=True), Graph(b="a"), Foresight("s")
+        self.tell(foresight, pool, graph, "a")
+        foresight.again(pool)
+        foresight.forget(pool)
+        assert len(pool.told) == 1
 
 
 class TestAhead:
