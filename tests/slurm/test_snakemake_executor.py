@@ -19,7 +19,7 @@ from snakemakes import programs
 
 pytest.importorskip("distributed")
 COUNT = int(os.environ.get("PENSTOCK_TEST_SNAKEMAKE_JOBS", "30"))
-LIMIT = 300.0 + 4.0 * COUNT
+LIMIT = 900.0 + 4.0 * COUNT
 SHARE = 0.4
 """Of the time that the plug-in for Slurm takes."""
 RESOURCES = ("--default-resources", "slurm_partition=batch", "slurm_account=penstock", "mem_mb=200", "runtime=5")

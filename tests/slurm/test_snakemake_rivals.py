@@ -23,7 +23,7 @@ from snakemakes import programs
 
 pytest.importorskip("distributed")
 ROUNDS = int(os.environ.get("PENSTOCK_TEST_SNAKEMAKE_ROUNDS", "10"))
-WAITING = 8
+WAITING = 5
 """Jobs of a rival that wait at any time."""
 NODES = 4
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(600 + 1500 * ROUNDS, func_only=True)]
@@ -65,7 +65,7 @@ def rivals(cluster: Cluster, seed: int) -> Iterator[None]:
         while not over.is_set():
             queue = cluster.run_as("bob", ["squeue", "--me", "-h", "-t", "PD", "-o", "%i"]).stdout.split()
             for _ in range(WAITING - len(queue)):
-                seconds, nodes = draw.randint(15, 45), draw.choice([1, 1, 2])
+                seconds, nodes = draw.randint(10, 30), draw.choice([1, 1, 2])
                 words = ["sbatch", "-o/dev/null", f"-N{nodes}", "-t2", f"--wrap=sleep {seconds}"]
                 cluster.run_as("bob", words)
             over.wait(2)

@@ -58,6 +58,8 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
         self._inner = str(settings.inner or INNER[0])
         if self._inner not in INNER:
             raise WorkflowError(f"--penstock-inner: {self._inner!r} is none of {', '.join(INNER)}")
+        if self.workflow.remote_execution_settings.immediate_submit:
+            raise WorkflowError("--immediate-submit: a pool does not know which task needs which; leave it out")
         self._run = uuid.uuid4().hex[:12]
         self._count = 0
         self._pool_name = settings.pool or _MAIN
@@ -303,7 +305,8 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
             if not why:
                 self.report_job_success(info)
                 continue
-            text, logs = details.get(name.name, (why, [str(log)] if log.exists() else []))
+            there = [log] if log.exists() else []
+            text, logs = details.get(name.name, (why + _end_of(there), [str(path) for path in there]))
             self.report_job_error(info, msg=f"{text}\n", aux_logs=logs)
 
     def _hear(self, names: Mapping[str, ExternalName]) -> None:

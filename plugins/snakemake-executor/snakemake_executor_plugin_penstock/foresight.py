@@ -48,15 +48,22 @@ class Foresight:
         if not self._known or begun < self._next:
             return
 
+        def known(job: Any) -> JobNeeds | None:  # noqa: ANN401
+            try:
+                return needs(job)
+            except Exception:  # of a function of the user's, whose input is not there yet
+                return None
+
         def length(job: Any) -> float | None:  # noqa: ANN401
-            seen = self._seen.get(str(job.name))
-            return sum(seen) / len(seen) if seen else needs(job).seconds
+            if seen := self._seen.get(str(job.name)):
+                return sum(seen) / len(seen)
+            return None if (wanted := known(job)) is None else wanted.seconds
 
         def asked(job: Any) -> tuple[float, int | None] | None:  # noqa: ANN401
             if job.is_group() or job.is_local or job.rule.norun:
                 return None
-            wanted = needs(job)
-            return None if wanted.several else (wanted.cores, wanted.memory)
+            wanted = known(job)
+            return None if wanted is None or wanted.several else (wanted.cores, wanted.memory)
 
         told = told_as(foreseen(upcoming(dag), lambda job: job in given, length, asked, _UNKNOWN))
         if told or self._last:

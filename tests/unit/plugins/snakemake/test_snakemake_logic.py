@@ -242,6 +242,16 @@ class TestForesight:
         foresight.forget(pool)
         assert len(pool.told) == 3
 
+    def test_a_function_that_fails_before_its_input_is_there_spoils_nothing(self):
+        def needs(job):
+            if job.name == "b":
+                raise FileNotFoundError("b")
+            return JobNeeds(1.0, None, 0, 300.0)
+
+        pool, graph = Listener(), Graph(b="a", c="b")
+        Foresight("s").tell(pool, graph, {graph.jobs["a"]}, needs)
+        assert [(one["after"], one["seconds"]) for one in pool.told[-1]] == [(360.0, 300.0)]
+
     def test_an_older_scheduler_is_told_nothing_more(self):
         pool, graph, foresight = Listener(old=True), Graph(b="a"), Foresight("s")
         self.tell(foresight, pool, graph, "a")
@@ -323,7 +333,7 @@ def started(tmp_path: Path, environ: dict[str, str], command: list[str], **more)
 
 
 class TestStart:
-    @given(st.dictionaries(st.text(string.ascii_uppercase, min_size=6, max_size=8), TEXTS, max_size=4))
+    @given(st.dictionaries(st.text(string.ascii_letters, max_size=8).map("OWN_{}".format), TEXTS, max_size=4))
     def test_the_environment_is_the_submitters(self, tmp_path_factory, environ):
         words = [sys.executable, "-c", "import os, json; print(json.dumps(dict(os.environ)))"]
         done = started(tmp_path_factory.mktemp("start"), {**environ, "PATH": os.environ["PATH"]}, words)

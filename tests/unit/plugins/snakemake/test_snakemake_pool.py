@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -164,6 +167,17 @@ def test_killed_and_started_again_it_takes_up_what_runs(snakes):
     assert sorted(snakes.read("ran").split()) == list("012345"), "each ran once"
     assert all(snakes.read(f"out.{i}") == "whole\n" for i in range(6))
     snakes.idle()
+
+
+def test_a_scheduler_that_is_killed_costs_no_job(snakes):
+    snakes.write(LONG)
+    begun = snakes.begin(*snakes.words(), folder=snakes.work)
+    snakes.until(lambda: running(snakes, 4))
+    os.kill(json.loads((snakes.pool.path / "address.json").read_text())["pid"], signal.SIGKILL)
+    (snakes.work / "gate").touch()
+    snakes.begin(sys.executable, "-m", "penstock", "pool", "start")
+    assert begun.wait(90) == 0, (snakes.folder / "processes.log").read_text()
+    assert sorted(snakes.read("ran").split()) == list("012345"), "each ran once"
 
 
 def test_what_ended_while_no_snakemake_was_there_is_not_run_again(snakes):
