@@ -164,10 +164,8 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
         try:
             refused = self._pool.submit([task for _info, _name, task in tasks])
         except PenstockError as e:
-            for info, name, _task in tasks:
-                self._where.pop(name.name, None)
-                self.report_job_error(info, msg=f"{e} ")
-            return
+            # Some may be there and run: Snakemake ends, and finds them again when it is started again.
+            raise WorkflowError(f"pool {self._pool_name!r} has not answered: {e}") from e
         for info, name, _task in tasks:
             if name.name not in refused:
                 self.report_job_submission(info, register_job=False)

@@ -169,6 +169,29 @@ def test_killed_and_started_again_it_takes_up_what_runs(snakes):
     snakes.idle()
 
 
+LOST = """
+rule one:
+    output: "out"
+    shell:
+        "echo $PENSTOCK_ATTEMPT >> attempts; echo whole >> {output};"
+        "if [ $PENSTOCK_ATTEMPT = 1 ]; then sleep 1000; fi"
+"""
+
+
+def test_a_node_that_is_lost_leaves_no_half_output(snakes):
+    snakes.write(LOST)
+    begun = snakes.begin(*snakes.words(), folder=snakes.work)
+    snakes.until((snakes.work / "attempts").exists)
+    snakes.until(lambda: (snakes.work / "out").exists())
+    snakes.started[1].kill()
+    snakes.until(lambda: not snakes.status()["members"])
+    snakes.join(2)
+    assert begun.wait(90) == 0, (snakes.folder / "processes.log").read_text()
+    assert snakes.read("attempts").split() == ["1", "2"]
+    assert snakes.read("out") == "whole\n"
+    snakes.idle()
+
+
 def test_a_scheduler_that_is_killed_costs_no_job(snakes):
     snakes.write(LONG)
     begun = snakes.begin(*snakes.words(), folder=snakes.work)
