@@ -66,7 +66,7 @@ def rivals(cluster: Cluster, seed: int) -> Iterator[None]:
             queue = cluster.run_as("bob", ["squeue", "--me", "-h", "-t", "PD", "-o", "%i"]).stdout.split()
             for _ in range(WAITING - len(queue)):
                 seconds, nodes = draw.randint(10, 30), draw.choice([1, 1, 2])
-                words = ["sbatch", "-o/dev/null", f"-N{nodes}", "-t2", f"--wrap=sleep {seconds}"]
+                words = ["sbatch", "-o/dev/null", f"-N{nodes}", "-t1", f"--wrap=sleep {seconds}"]
                 cluster.run_as("bob", words)
             over.wait(2)
 
@@ -104,7 +104,7 @@ def once(cluster: Cluster, snakemake: str, how: str, seed: int) -> Took:
                 flow.make("penstock", "--penstock-pool", "none")
             else:
                 for _ in range(NODES):
-                    site.ask_for(1, 5)
+                    site.ask_for(1, 20)  # longer than what a job is given (runtime=5)
                 flow.make("penstock")
             return Took(time.monotonic() - begun, between(flow.folder / "times"))
     finally:

@@ -42,6 +42,7 @@ _PATIENCE: Final = 600.0  # seconds that a pool may be without a scheduler
 _PACE: Final = 0.05
 _SLURM_PACE: Final = 1.0  # seconds between looks for the files that jobs of Slurm leave
 _ENDING: Final = 15.0  # seconds that cancelled tasks are waited for
+_SILENCE: Final = 30.0  # seconds without an end after which it is looked what tasks wait for
 _TAIL: Final = 2000  # bytes of a failed task's output that are shown
 _MAIN: Final = "main"
 _SAMPLE: Final = 10  # tasks whose time is asked for at once
@@ -55,6 +56,8 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         settings = self.workflow.executor_settings
+        self._said: set[str] = set()
+        self._heard = time.monotonic()
         self._inner = str(settings.inner or INNER[0])
         if self._inner not in INNER:
             raise WorkflowError(f"--penstock-inner: {self._inner!r} is none of {', '.join(INNER)}")
@@ -73,7 +76,6 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
         self._done: dict[str, str] = {}  # names that have ended, and why not well
         self._ahead = Ahead(int(settings.ahead or 0))
         self._foresight = Foresight(f"snakemake-{self._run}")
-        self._said: set[str] = set()
         self._ready = True
 
     def additional_general_args(self) -> str:
@@ -313,7 +315,11 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
                 # The tasks may well run: Snakemake ends, and finds them again when it is started again.
                 raise WorkflowError(f"pool {self._pool_name!r} cannot be asked any more: {self._pool.broken}")
             self._foresight.again(self._pool)
+            if time.monotonic() - self._heard > _SILENCE:
+                self._heard = time.monotonic()
+                self._say_what_hinders(self._pool)
             while not self._pool.ends.empty():
+                self._heard = time.monotonic()
                 name = self._pool.ends.get()
                 phase = self._pool.phase(name)
                 self._done[name] = "" if phase == "complete" else phase
@@ -324,6 +330,14 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
                 self._done |= self._slurm.ended(of_slurm)
             except SlurmRefused as e:
                 self._say(f"Slurm does not tell of its jobs for now: {e}")
+
+    def _say_what_hinders(self, pool: PoolTasks) -> None:
+        try:
+            why = pool.hindrance()
+        except PenstockError as e:
+            why = str(e)
+        if why:
+            self._say(f"pool {self._pool_name!r}: {why}")
 
     def _details(self, failed: Sequence[str]) -> dict[str, tuple[str, list[str]]]:
         """Of failed tasks: what to say, and the files with what they wrote."""
@@ -399,11 +413,8 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
         try:
             self._folder = pool_folder(load(), self._pool_name)
             pool = PoolTasks(self._folder, _PATIENCE)
-            if not pool.members():
-                self.logger.info(
-                    f"Penstock: pool {self._pool_name!r} has no members yet; jobs wait until an allocation runs "
-                    "`penstock pool join`"
-                )
+            if why := pool.hindrance():
+                self._say(f"pool {self._pool_name!r}: {why}")
             return pool
         except PenstockError as e:
             if required:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["BOUNDS", "JobNeeds", "needs_of", "open_resources", "sbatch_options", "unknown"]
+__all__ = ["BOUNDS", "JobNeeds", "needs_of", "open_resources", "sbatch_options", "unknown", "unreachable_text"]
 
 _MB: Final = 1_000_000
 _INNER_MB: Final = 300  # of a Snakemake that runs one job
@@ -90,6 +90,18 @@ def sbatch_options(resources: Mapping[str, Any], threads: int) -> list[str]:
         words.append(f"--gpus={gpus}")
     words.append(f"--cpus-per-task={max(_number(resources.get('cpus_per_task')) or threads, 1)}")
     return words + shlex.split(str(resources.get("slurm_extra") or ""))
+
+
+def unreachable_text(shape: Mapping[str, Any]) -> str:
+    """What is to be said of tasks that no member could take if it ran nothing else, as the pool tells them."""
+    parts = [f"{shape['cores']:g} cores"]
+    if shape["memory"]:
+        parts.append(f"{shape['memory'] / 1e9:.3g} GB")
+    if shape["gpus"]:
+        parts.append(f"{shape['gpus']} GPUs")
+    if shape["seconds"] is not None:
+        parts.append(f"{shape['seconds'] / 60:g} minutes left (runtime)")
+    return f"{shape['tasks']} tasks wait for a member with {', '.join(parts)}, and none there is has that"
 
 
 def unknown(resources: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from penstock.errors import AgentUnavailable, NotFound, PenstockError, UserError
 from penstock.pool.client import FINAL, PoolLine
 from penstock.pool.folder import PoolFolder
+from snakemake_executor_plugin_penstock.needs import unreachable_text
 
 __all__ = ["PoolTasks"]
 
@@ -88,9 +89,12 @@ class PoolTasks:
         """Have all end, and wait so many seconds; whether they have."""
         return bool(self._call(self._cancel_all(seconds), seconds + _ANSWER))
 
-    def members(self) -> int:
-        """How many there are."""
-        return len(self._ask("status", {})["members"])
+    def hindrance(self) -> str:
+        """Why tasks that wait may do so for long; "": nothing that is known."""
+        told = self._call(self._line.ask("status", {}), _ANSWER)
+        if not told["members"]:
+            return "it has no members: jobs wait until an allocation runs `penstock pool join`"
+        return "; ".join(map(unreachable_text, told["unreachable"]))
 
     def foresee(self, source: str, tasks: Sequence[Mapping[str, Any]], seconds: float) -> bool:
         """Tell what is to come; False: the scheduler knows no such request."""

@@ -231,6 +231,26 @@ def test_what_has_become_another_job_meanwhile_is_ended_and_run_anew(snakes):
     snakes.idle()
 
 
+def test_what_no_member_has_time_for_is_said(snakes):
+    snakes.begin(
+        *(sys.executable, "-m", "penstock", "pool", "submit", "--larger", "--cores", "64", "--time", "9m", "--", "true")
+    )
+    snakes.until(lambda: snakes.status()["unreachable"])
+    snakes.write('rule one:\n    output: "out"\n    shell: "echo x > {output}"\n')
+    said = snakes.make()
+    assert "1 tasks wait for a member with 64 cores, 9 minutes left (runtime), and none there is has that" in said
+
+
+def test_a_pool_without_members_is_said(snakes):
+    snakes.started[1].terminate()
+    snakes.until(lambda: not snakes.status()["members"])
+    snakes.write('rule one:\n    output: "out"\n    shell: "echo x > {output}"\n')
+    begun = snakes.begin(*snakes.words(), folder=snakes.work)
+    snakes.until(lambda: "it has no members" in (snakes.folder / "processes.log").read_text())
+    snakes.join(2)
+    assert begun.wait(60) == 0
+
+
 def test_a_task_too_large_for_the_pool_is_said(snakes):
     snakes.write('rule one:\n    output: "out"\n    threads: 9\n    shell: "true"\n')
     done = snakes.snakemake("--cores", "20", PATH="/usr/bin:/bin")
