@@ -22,6 +22,7 @@ from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 from penstock.config import load
 from penstock.errors import PenstockError
+from penstock.pool.extra import INSTALL, missing
 from penstock.pool.folder import pool_folder
 from penstock.pool.output import output_path
 from snakemake_executor_plugin_penstock.ahead import Ahead, JobAhead
@@ -410,6 +411,8 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
     def _open_pool(self, *, required: bool) -> PoolTasks | None:
         if self._pool_name == NO_POOL:
             return None
+        if lacking := missing():
+            raise WorkflowError(f"a pool needs {', '.join(lacking)} where Snakemake runs: {INSTALL}")
         try:
             self._folder = pool_folder(load(), self._pool_name)
             pool = PoolTasks(self._folder, _PATIENCE)

@@ -241,6 +241,37 @@ def test_what_no_member_has_time_for_is_said(snakes):
     assert "1 tasks wait for a member with 64 cores, 9 minutes left (runtime), and none there is has that" in said
 
 
+def test_packages_that_are_missing_are_said(snakes):
+    blocked = snakes.folder / "blocked"
+    blocked.mkdir()
+    (blocked / "sitecustomize.py").write_text(
+        "import importlib.util as it\nfind = it.find_spec\n"
+        "it.find_spec = lambda name, *more: None if name == 'distributed' else find(name, *more)\n"
+    )
+    snakes.write('rule one:\n    output: "out"\n    shell: "true"\n')
+    done = snakes.snakemake(PYTHONPATH=str(blocked))
+    assert done.returncode == 1
+    assert "a pool needs distributed where Snakemake runs: pip install 'penstock[pool]'" in done.stdout + done.stderr
+
+
+def test_a_node_without_snakemake_says_so(snakes):
+    python = snakes.folder / "python"
+    python.write_text(
+        f'#!/bin/sh\n[ -n "$PENSTOCK_TASK" ] && exec /usr/bin/python3 "$@"\nexec {snakes.bin}/python "$@"\n'
+    )
+    python.chmod(0o755)
+    snakes.write('rule one:\n    output: "out"\n    run: pass\n')
+    inside = snakes.environment | {"PATH": os.environ["PATH"]}
+    words = snakes.words()[1:]
+    code = f"import sys; sys.executable = {str(python)!r}; from snakemake.cli import main; main(sys.argv[1:])"
+    done = subprocess.run(
+        [str(snakes.bin / "python"), "-c", code, *words], env=inside, cwd=snakes.work, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "No module named snakemake" in done.stdout + done.stderr
+    snakes.idle()
+
+
 def test_a_pool_without_members_is_said(snakes):
     snakes.started[1].terminate()
     snakes.until(lambda: not snakes.status()["members"])
