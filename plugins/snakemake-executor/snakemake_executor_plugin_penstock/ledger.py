@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.host.files import replace
 from snakemake_executor_plugin_penstock.naming import ExternalName, name_from
 
 __all__ = ["SubmissionLedger", "job_key", "read_ledger"]
 
 _BEGUN, _ENDED = "+", "-"
+_SPARE = 100  # lines that say nothing any more, and are kept until there are more
 
 
 def job_key(rule: str, outputs: Iterable[str], wildcards: str) -> str:
@@ -43,7 +45,10 @@ class SubmissionLedger:
         self._path = path
         self.left: dict[str, ExternalName] = {}
         with suppress(FileNotFoundError):
-            self.left = read_ledger(path.read_text(encoding="utf-8", errors="replace").splitlines())
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            self.left = read_ledger(lines)
+            if len(lines) > 2 * len(self.left) + _SPARE:
+                replace(path, "".join(f"{_BEGUN} {key} {name}\n" for key, name in self.left.items()), durable=False)
 
     def begun(self, names: Mapping[str, ExternalName]) -> None:
         """Jobs are about to be submitted: name by key. Raises OSError."""

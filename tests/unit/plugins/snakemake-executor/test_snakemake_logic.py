@@ -74,6 +74,14 @@ class TestLedger:
         ledger.close()
         assert not path.parent.exists()
 
+    def test_it_does_not_grow_for_ever(self, tmp_path):
+        path = tmp_path / "submitted"
+        ledger = SubmissionLedger(path)
+        for number in range(200):
+            ledger.begun({"k": ExternalName(POOL, "ab", "cd", number)})
+        assert SubmissionLedger(path).left == {"k": ExternalName(POOL, "ab", "cd", 199)}
+        assert len(path.read_text().splitlines()) == 1
+
     def test_a_job_is_known_by_its_outputs_in_any_order(self):
         assert job_key("r", ["a", "b"], "") == job_key("r", ["b", "a"], "")
         assert (
