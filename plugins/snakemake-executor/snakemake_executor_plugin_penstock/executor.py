@@ -429,7 +429,7 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
         if not self._script:
             path = Path(self.tmpdir) / "start.sh"
             path.touch(mode=0o600)  # variables may be secret
-            path.write_text(start_script(os.environ), encoding="utf-8", errors="surrogateescape")
+            path.write_text(start_script(os.environ, _umask()), encoding="utf-8", errors="surrogateescape")
             self._script = str(path)
         return self._script
 
@@ -483,6 +483,12 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
         if text not in self._said:
             self._said.add(text)
             self.logger.info(f"Penstock: {text}")
+
+
+def _umask() -> int:
+    current = os.umask(0o077)  # it cannot be asked for, and what another thread makes now may be too closed, not open
+    os.umask(current)
+    return current
 
 
 def _key(job: Any) -> str:  # noqa: ANN401

@@ -87,9 +87,10 @@ exec "$@"
 """
 
 
-def start_script(environ: Mapping[str, str]) -> str:
-    """The script, for bash: it has this environment, with functions of bash, but for what is the node's to say."""
-    lines = [_HEAD]
+def start_script(environ: Mapping[str, str], umask: int) -> str:
+    """The script, for bash: it has this environment, with functions of bash, but for what is the node's to say, and
+    this mask of file modes."""
+    lines = [_HEAD, f"umask {umask:04o}\n"]
     for name, value in sorted(environ.items()):
         if (function := _FUNCTION.fullmatch(name)) and value.startswith("() {"):
             lines.append(f"{function[1]} {value}\nexport -f {function[1]}\n")

@@ -333,7 +333,7 @@ class TestAhead:
 
 def started(tmp_path: Path, environ: dict[str, str], command: list[str], **more) -> subprocess.CompletedProcess[str]:
     script = tmp_path / "start.sh"
-    script.write_text(start_script(environ), encoding="utf-8", errors="surrogateescape")
+    script.write_text(start_script(environ, 0o027), encoding="utf-8", errors="surrogateescape")
     outside = more.pop("outside", {})
     argv = task_argv(str(script), command, **more)
     env = {"PATH": os.environ["PATH"], **outside}
@@ -373,6 +373,9 @@ class TestStart:
         here = [{k: v.replace("HERE", str(tmp_path)) for k, v in one.items()} for one in (outside, environ)]
         done = started(tmp_path, here[1], ["sh", "-c", "echo $TMPDIR $TMP $TEMP $TEMPDIR"], outside=here[0])
         assert done.stdout.split() == [wanted.replace("HERE", str(tmp_path))] * 4
+
+    def test_new_files_have_the_submitters_mode(self, tmp_path):
+        assert started(tmp_path, {}, ["sh", "-c", "umask"]).stdout == "0027\n"
 
     def test_variables_of_the_job_come_last(self, tmp_path):
         done = started(tmp_path, {"X": "1"}, ["sh", "-c", "echo $X $0 $#", "a b"], environment={"X": "2 '3"})
