@@ -24,8 +24,9 @@ shell() {
     shellcheck -x .ci/run scripts/*.sh deploy/*.sh deploy/image/*.sh
 }
 types() {
-    MYPYPATH=agent:plugins:plugins/portals:dmr:lab:docs/_ext \
-        mypy -p penstock -p penstock_plugins -p dmr -p penstock_lab -p penstock_portals -p penstock_docs
+    MYPYPATH=agent:plugins:plugins/portals:plugins/snakemake-executor:dmr:lab:docs/_ext \
+        mypy -p penstock -p penstock_plugins -p dmr -p penstock_lab -p penstock_portals -p penstock_docs \
+        -p snakemake_executor_plugin_penstock
 }
 imports() {
     lint-imports

@@ -51,12 +51,17 @@ class PoolSite(SlurmAgent):
     def join(self, nodes: int = 2, minutes: int = 30) -> int:
         """An allocation of so many nodes of two cores each."""
         before = len(self.members())
+        job = self.ask_for(nodes, minutes)
+        self.until(lambda: len(self.members()) == before + nodes, "the members")
+        return job
+
+    def ask_for(self, nodes: int, minutes: int) -> int:
+        """An allocation that becomes a member when Slurm starts it."""
         script = self.place / "join.sh"
         command = " ".join([sys.executable, "-m", "penstock", "pool", "join"])
         script.write_text(f"#!/bin/bash\nexec {command}\n")
         words = ["sbatch", "--parsable", f"-N{nodes}", f"-t{minutes}", "-o/dev/null", str(script)]
         done = self.cluster.run_as("alice", words, env=self.environment, cwd=self.work, check=True)
-        self.until(lambda: len(self.members()) == before + nodes, "the members")
         return int(done.stdout)
 
     def members(self) -> list[dict[str, Any]]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,14 +16,12 @@ from flaky import flaky
 from test_jobs_of_pools import PoolSite
 
 from penstock_lab.cluster import Cluster
+from snakemakes import programs
 
 COUNT = int(os.environ.get("PENSTOCK_TEST_SNAKEMAKE_JOBS", "60"))
-READY = os.environ.get("PENSTOCK_TEST_SNAKEMAKE", "")
-"""A virtual environment with Snakemake and its plug-in that the cluster's users can read, instead of a new one."""
 LIMIT = 300.0 + 30.0 * COUNT
 MINUTES = int(LIMIT / 60) + 1
 """Of the allocation whose nodes are in the pool: to its end."""
-PACKAGES = ("snakemake==9.27.1", "snakemake-executor-plugin-slurm==2.8.0")
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(600 + 2 * LIMIT, func_only=True)]
 
 SNAKEFILE = """\
@@ -45,24 +40,8 @@ rule one:
 @pytest.fixture(scope="module")
 def snakemake() -> Iterator[str]:
     """The program."""
-    if READY:
-        yield f"{READY}/bin/snakemake"
-        return
-    place = Path(tempfile.mkdtemp(prefix="penstock-snakemake-", dir="/var/tmp"))
-    try:
-        place.chmod(0o755)
-        subprocess.run(["/usr/bin/python3", "-m", "venv", place / "venv"], check=True, umask=0o022)
-        pip = [str(place / "venv/bin/pip"), "install", "--quiet"]
-        first = subprocess.run([*pip, "--no-deps", PACKAGES[0]], capture_output=True, text=True, umask=0o022)
-        if first.returncode != 0:
-            reason = f"no package index can be reached for {PACKAGES[0]}: {first.stderr.strip()[-300:]}"
-            if os.environ.get("CI") == "true":
-                pytest.fail(reason)
-            pytest.skip(reason)
-        subprocess.run([*pip, *PACKAGES], check=True, umask=0o022)
-        yield str(place / "venv/bin/snakemake")
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    with programs() as found:
+        yield str(found / "snakemake")
 
 
 def make_all(

@@ -1,4 +1,4 @@
-"""The three distributions, as wheels: what is in them, what they pull, and an upgrade from the one that 0.1.0 was."""
+"""The four distributions, as wheels: what is in them, what they pull, and an upgrade from the one that 0.1.0 was."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from penstock.cli import cli
 from penstock.host.commit import from_checkout
 from places import PROJECT
 
-SOURCES = {"penstock": PROJECT, "penstock-dmr": PROJECT / "dmr", "penstock-lab": PROJECT / "lab"}
+SNAKEMAKE = "snakemake-executor-plugin-penstock"
+SOURCES = {
+    "penstock": PROJECT,
+    "penstock-dmr": PROJECT / "dmr",
+    "penstock-lab": PROJECT / "lab",
+    SNAKEMAKE: PROJECT / "plugins" / "snakemake-executor",
+}
 
 
 def run(*words: str | Path) -> str:
@@ -56,6 +62,7 @@ def test_what_is_in_them(wheels):
     assert tops(wheels["penstock"]) == {"penstock", "penstock_plugins", "psij-descriptors"}
     assert tops(wheels["penstock-dmr"]) == {"penstock_dmr", "dmr.py"}
     assert tops(wheels["penstock-lab"]) == {"penstock_lab"}
+    assert tops(wheels[SNAKEMAKE]) == {"snakemake_executor_plugin_penstock"}
 
 
 def version(wheel: Path) -> str:
@@ -66,6 +73,7 @@ def test_they_have_one_version_and_ask_for_each_other_by_it(wheels):
     assert {version(wheel) for wheel in wheels.values()} == {__version__}
     assert f"penstock-dmr=={__version__}" in needs(wheels["penstock"])
     assert needs(wheels["penstock-lab"]) == [f"penstock=={__version__}"]
+    assert f"penstock[pool]=={__version__}" in needs(wheels[SNAKEMAKE])
 
 
 @pytest.fixture(scope="module")
