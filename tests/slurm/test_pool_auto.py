@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -114,7 +115,9 @@ def test_tasks_get_nodes_and_the_nodes_go_when_they_have_ended(auto: AutoPool):
 
 
 def test_what_is_queued_goes_when_its_demand_does_and_off_is_off(auto: AutoPool):
-    busy = auto.cluster.run_as("bob", ["sbatch", "--parsable", "-N4", "--exclusive", "-t10", "--wrap", "sleep 500"])
+    busy = auto.cluster.run_as(
+        "bob", ["sbatch", "--parsable", "-N4", "--exclusive", "-t10", "-o", "/dev/null", "--wrap=sleep 500"]
+    )
     blocker = busy.stdout.strip()
     auto.start("--max-nodes", "3", "-t", "5m")
     auto.submit(30, 1)
@@ -134,7 +137,7 @@ def test_an_agent_that_is_killed_goes_on_where_it_was(auto: AutoPool):
     auto.start("--max-nodes", "2", "-t", "5m")
     auto.submit(60, 2)
     auto.until(lambda: auto.rows())
-    auto.agent.kill()
+    auto.agent.stop(signal.SIGKILL)
     auto.agent.start()
     auto.until(lambda: auto.json("status")["tasks"]["complete"] == 60)
     submitted = [line for line in auto.agent.log.read_text().splitlines() if "verb=submit" in line]

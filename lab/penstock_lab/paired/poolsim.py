@@ -188,7 +188,7 @@ class SimPool:
     def _leaves(self, member: _Member, now: float) -> bool:
         if self.waiting and self.gives_back and now + self.waiting[0].said > member.ends:
             return True
-        return now >= member.ends or now - member.idle_since >= self._patience(member)
+        return now >= min(member.ends, member.idle_since + self._patience(member))
 
     def _patience(self, member: _Member) -> float:
         lasted = member.idle_since - member.joined
