@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from penstock.api import plural
-from penstock.autoalloc.forecast import Lane, Outlook, outlook
+from penstock.autoalloc.forecast import NodeLane, PoolOutlook, outlook
 from penstock.pool.demand import Demand, TaskBatch
 from penstock.values.durations import duration_text
 
@@ -27,11 +27,11 @@ __all__ = [
     "QUANTILES",
     "RESERVE",
     "AllocationShape",
+    "AllocationVerdict",
     "AutoCaps",
     "NodeSize",
     "PendingAllocation",
     "RunningAllocation",
-    "Verdict",
     "candidates",
     "decide",
 ]
@@ -119,7 +119,7 @@ class RunningAllocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AllocationVerdict:
     """What to do: submit so many of each shape, and let those running ones go; and why. `end`: when all is expected to
     have ended then (s); None: never, as things are. `unreachable`: tasks that no allocation of the pool's can run.
     `withdraw`: pending ones that came too late: the pool has all the nodes that it may have, for longer."""
@@ -155,11 +155,11 @@ class _State:
     waits: Waits
     chosen: tuple[tuple[AllocationShape, int, tuple[float, ...]], ...] = field(default=())
 
-    def lanes(self, scenario: int) -> tuple[list[Lane], int]:
+    def lanes(self, scenario: int) -> tuple[list[NodeLane], int]:
         """Of all nodes there are and will be; how many of these are of what was chosen last."""
         size = self.size
         found = [
-            Lane(
+            NodeLane(
                 m.work / m.cores if m.cores else 0.0, math.inf if m.left is None else m.left, m.cores, m.memory, m.gpus
             )
             for m in self.demand.members
@@ -199,8 +199,8 @@ def _about(seconds: float) -> str:
     return duration_text(round(seconds / unit) * unit)
 
 
-def _lane(size: NodeSize, start: float, end: float, nodes: int = 1) -> Lane:
-    return Lane(start, end - RESERVE, size.cores, size.memory, size.gpus, nodes)
+def _lane(size: NodeSize, start: float, end: float, nodes: int = 1) -> NodeLane:
+    return NodeLane(start, end - RESERVE, size.cores, size.memory, size.gpus, nodes)
 
 
 def _thirds(nodes: int) -> tuple[int, int, int]:
@@ -209,7 +209,7 @@ def _thirds(nodes: int) -> tuple[int, int, int]:
     return nodes - 2 * (nodes // 3), nodes // 3, nodes // 3
 
 
-def _end(found: Outlook, lanes: Sequence[Lane], later: float, max_nodes: int, cores: float) -> float:
+def _end(found: PoolOutlook, lanes: Sequence[NodeLane], later: float, max_nodes: int, cores: float) -> float:
     """Work that no lane does is done by nodes that are asked for later, as many as the cap leaves: worse than now."""
     if not found.left:
         return found.end
@@ -272,7 +272,7 @@ def decide(
     pending: Sequence[PendingAllocation],
     caps: AutoCaps,
     waits: Waits,
-) -> Verdict:
+) -> AllocationVerdict:
     """The verdict on what is known now. `waits` has what `candidates` has asked for."""
     batches, lost = _reachable(demand, size, caps)
     most = max((count for _, count in waits), default=0)
@@ -291,7 +291,7 @@ def decide(
     drain = _surplus(running, caps.max_nodes)
     told_end = None if batches and not (demand.members or running or pending or state.chosen) else now.mean
     chosen = tuple((shape, count) for shape, count, _ in state.chosen)
-    return Verdict(chosen, drain, told_end, tuple(reasons), lost, _late(running, pending, caps.max_nodes))
+    return AllocationVerdict(chosen, drain, told_end, tuple(reasons), lost, _late(running, pending, caps.max_nodes))
 
 
 def _best(state: _State, caps: AutoCaps, waits: Waits, now: _Ends) -> tuple[_State, _Ends, str] | None:

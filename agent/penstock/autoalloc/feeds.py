@@ -11,7 +11,7 @@ import structlog
 
 from penstock.api import Decision, Snapshot
 from penstock.autoalloc.acts import AutoActs
-from penstock.autoalloc.choose import Verdict
+from penstock.autoalloc.choose import AllocationVerdict
 from penstock.autoalloc.order import AutoState, forget, held_alone, read_state, write_state
 from penstock.autoalloc.passes import AutoPass, WaitSource
 from penstock.config import Config
@@ -105,7 +105,7 @@ def _news(folder: PoolFolder) -> object:
 
 async def one_pass(
     folder: PoolFolder, snapshot: Snapshot, slurm: Reader, executor: Executor, waits: WaitSource
-) -> Verdict | None:
+) -> AllocationVerdict | None:
     """One pass over one pool, which the caller has locked (`held_alone`). Raises PenstockError."""
     state = read_state(folder)
     if state is None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from penstock.pool.demand import TaskBatch
 
-__all__ = ["Lane", "Lanes", "Outlook", "outlook"]
+__all__ = ["NodeLane", "NodeLanes", "PoolOutlook", "outlook"]
 
 _Vector = NDArray[Any]
 _MOST: Final = 8
@@ -26,7 +26,7 @@ _FUZZ: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class NodeLane:
     """`nodes` nodes from `start` to `end` with so many cores, `memory` (bytes, None: any) and GPUs each."""
 
     start: float
@@ -44,11 +44,11 @@ class Lane:
         return min(most, self.gpus // batch.gpus) if batch.gpus else most
 
 
-Lanes = Sequence[Lane]
+NodeLanes = Sequence[NodeLane]
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class PoolOutlook:
     """When the last task that can run has ended (`end`), core-seconds of those that cannot (`left`), and the
     core-seconds that each lane works."""
 
@@ -57,7 +57,7 @@ class Outlook:
     work: Sequence[float]
 
 
-def outlook(batches: Sequence[TaskBatch], lanes: Lanes) -> Outlook:
+def outlook(batches: Sequence[TaskBatch], lanes: NodeLanes) -> PoolOutlook:
     """How these tasks come out on these lanes."""
     free = np.array([lane.start for lane in lanes])
     ends = np.array([lane.end for lane in lanes])
@@ -79,7 +79,7 @@ def outlook(batches: Sequence[TaskBatch], lanes: Lanes) -> Outlook:
             free = np.where(used, begin + np.ceil(taken / np.maximum(slots, 1)) * seconds, free)
             work += taken * batch.cores * batch.seconds
             end = max(end, float(free[used].max()))
-    return Outlook(end, left, work.tolist())
+    return PoolOutlook(end, left, work.tolist())
 
 
 def _place(count: int, seconds: float, begin: _Vector, slots: _Vector, rounds: _Vector) -> tuple[float, float]:

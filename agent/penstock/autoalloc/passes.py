@@ -19,11 +19,11 @@ from penstock.autoalloc.acts import AutoActs
 from penstock.autoalloc.choose import (
     QUANTILES,
     AllocationShape,
+    AllocationVerdict,
     AutoCaps,
     NodeSize,
     PendingAllocation,
     RunningAllocation,
-    Verdict,
     Waits,
     candidates,
     decide,
@@ -85,7 +85,7 @@ class AutoPass:
     waits: WaitSource
     save: Callable[[], None]
 
-    async def run(self, state: AutoState, demand: Demand | None, snapshot: Snapshot) -> Verdict | None:
+    async def run(self, state: AutoState, demand: Demand | None, snapshot: Snapshot) -> AllocationVerdict | None:
         """Read what became of the allocations, then do what the verdict says, as far as may be. None: nothing was
         decided, because the pool is stopped or says nothing, or is not to get any allocations now."""
         now = self.slurm.now()
@@ -107,7 +107,7 @@ class AutoPass:
         self.save()
         return verdict
 
-    async def look(self, state: AutoState, demand: Demand, snapshot: Snapshot) -> Verdict:
+    async def look(self, state: AutoState, demand: Demand, snapshot: Snapshot) -> AllocationVerdict:
         """The verdict, of which nothing is done."""
         now = self.slurm.now()
         order = state.order
@@ -178,7 +178,7 @@ class AutoPass:
 
     # What is done.
 
-    async def _submit(self, state: AutoState, verdict: Verdict, now: float) -> None:
+    async def _submit(self, state: AutoState, verdict: AllocationVerdict, now: float) -> None:
         for (shape, count), why in zip(verdict.submit, verdict.reasons, strict=False):
             geometry = _geometry(state, shape, 1)
             for number in range(count):
@@ -266,7 +266,7 @@ class AutoPass:
             found[each] = _quantiles(self.waits.around(geometry, self.waits.predict(geometry)))
         return found
 
-    def _tell(self, state: AutoState, verdict: Verdict, now: float) -> None:
+    def _tell(self, state: AutoState, verdict: AllocationVerdict, now: float) -> None:
         state.told = {**asdict(verdict), "at": now}
         if verdict.unreachable:
             text = (

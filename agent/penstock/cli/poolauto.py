@@ -15,7 +15,7 @@ import click
 
 from penstock.api import plural
 from penstock.autoalloc.acts import AutoActs
-from penstock.autoalloc.choose import Verdict
+from penstock.autoalloc.choose import AllocationVerdict
 from penstock.autoalloc.feeds import one_pass
 from penstock.autoalloc.order import AutoAllocation, AutoOrder, AutoState, held_alone, read_state, write_state
 from penstock.autoalloc.passes import AutoPass
@@ -157,7 +157,7 @@ def _resume(folder: PoolFolder) -> None:
         write_state(folder, state)
 
 
-async def _look(config: Config, folder: PoolFolder, state: AutoState, demand: Demand) -> Verdict:
+async def _look(config: Config, folder: PoolFolder, state: AutoState, demand: Demand) -> AllocationVerdict:
     """What would be asked for now, with a look at the queue and nothing learned."""
     async with acting(config) as hand:
         looking = _Looking(config, hand, Store(":memory:"))
@@ -227,7 +227,7 @@ def _agent_is_mine(config: Config) -> bool:
         return False
 
 
-def _say_verdict(folder: PoolFolder, state: AutoState, verdict: Verdict, as_json: bool) -> None:
+def _say_verdict(folder: PoolFolder, state: AutoState, verdict: AllocationVerdict, as_json: bool) -> None:
     if as_json:
         emit_json({**_as_json(folder, state), "verdict": _verdict(asdict(verdict))})
         return

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from penstock.errors import UserError
 
-__all__ = ["Demand", "Foreseen", "MemberLoad", "RunTimes", "TaskBatch", "batch_of_dict", "demand_from_dict"]
+__all__ = ["Announcements", "Demand", "MemberLoad", "TaskBatch", "TaskRunTimes", "batch_of_dict", "demand_from_dict"]
 
 _GUESS: Final = 60.0
 """Seconds that a task takes of which nobody has said or seen anything."""
@@ -118,7 +118,7 @@ def batch_of_dict(told: object, where: str) -> TaskBatch:
     )
 
 
-class RunTimes:
+class TaskRunTimes:
     """What tasks of each kind took: the mean of those that have completed, the latest counting for more."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class RunTimes:
         return min(mean, said) if count >= _ENOUGH else said
 
 
-class Foreseen:
+class Announcements:
     """What clients have announced: each source's latest word counts, until it is too old."""
 
     def __init__(self) -> None:

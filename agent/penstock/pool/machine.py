@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.errors import UserError
-from penstock.pool.demand import Demand, MemberLoad, RunTimes, TaskBatch, coalesced
+from penstock.pool.demand import Demand, MemberLoad, TaskBatch, TaskRunTimes, coalesced
 from penstock.pool.entries import KEPT, TaskEntries, TaskEntry, encode
 from penstock.pool.jobqueue import JobQueue
 from penstock.pool.model import AttemptOutcome, PoolMember, PoolTask, TaskPhase, Use, task_from_dict, task_to_dict
@@ -104,7 +104,7 @@ class Machine:
         self.over_from = 0
         self._outdated: Counter[int] = Counter()  # places in it of tasks that were run again since
         self.queue = JobQueue(self.entries)
-        self._run_times = RunTimes()
+        self._run_times = TaskRunTimes()
         self._names: dict[str, int] = {}
         self._waiting: dict[TaskShape, dict[int, None]] = {}
         self._unclaimed: set[int] = set()  # running, says the log, and no member has said yet that it has them

@@ -25,7 +25,7 @@ from penstock.errors import PenstockError, StoreError, UserError
 from penstock.host.files import replace
 from penstock.pool import link, report
 from penstock.pool.dasktasks import DaskScheduler
-from penstock.pool.demand import Demand, Foreseen, batch_of_dict
+from penstock.pool.demand import Announcements, Demand, batch_of_dict
 from penstock.pool.folder import PoolFolder, SchedulerAddress
 from penstock.pool.journal import Journal
 from penstock.pool.machine import Kill, Machine, SignalAttempt, StartAttempt
@@ -95,7 +95,7 @@ class PoolScheduler(SchedulerPlugin):
         self._clients = 0  # that talk to Dask itself
         self._heard: dict[str, list[tuple[int, int]]] = {}  # by member: what has ended, to be logged
         self._others = {"running": 0, "waiting": 0}
-        self._foreseen = Foreseen()
+        self._foreseen = Announcements()
         self._upkeep = Upkeep(folder, self.machine, self._journal, retention or PoolRetention())
         self._awaited: dict[int, float] = {}  # by task: until when somebody may ask for its end
         running = self._recall()

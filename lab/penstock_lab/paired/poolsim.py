@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock.api import JobState
 from penstock.autoalloc.choose import JOIN, RESERVE
-from penstock.pool.demand import Demand, MemberLoad, RunTimes, TaskBatch, coalesced
+from penstock.pool.demand import Demand, MemberLoad, TaskBatch, TaskRunTimes, coalesced
 from penstock.pool.model import idle_share
 from penstock_lab.mock.engine import Engine
 
@@ -84,7 +84,7 @@ class SimPool:
         self.begin = self.engine.now
         self._heap: list[tuple[float, int, float, tuple[int, int]]] = []
         self._order = 0
-        self._run_times = RunTimes()
+        self._run_times = TaskRunTimes()
         self._ends: dict[tuple[int, int], list[float]] = {}
         self.phase = 0
         self._seen_at = self.begin

@@ -15,8 +15,8 @@ _MAKERS = {"app", "tick", "cli.acting", "cli.backends", "cli.market", "cli.off_a
 _HOLDERS = {"app", "cli.acting", "core.executor"}
 # These write what the executor is to do with the changing half that it hands them for the time of an act.
 _WRITERS = {
-    "broker.acts", "broker.clusters", "core.executor", "holding.holds", "malleable.acts", "malleable.grow",
-    "workflow.carrying",
+    "autoalloc.acts", "broker.acts", "broker.clusters", "core.executor", "holding.holds", "malleable.acts",
+    "malleable.grow", "workflow.carrying",
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.autoalloc.forecast import Lane, outlook
+from penstock.autoalloc.forecast import NodeLane, outlook
 from penstock.pool.demand import TaskBatch
 
 
@@ -17,34 +17,34 @@ def batch(count: int, seconds: float = 60.0, cores: float = 1.0, **more: float) 
 
 
 def test_like_tasks_run_in_rounds_of_as_many_as_there_are_cores():
-    found = outlook([batch(10)], [Lane(0, 3600, 4)])
+    found = outlook([batch(10)], [NodeLane(0, 3600, 4)])
     assert found.end == 180  # 4, 4 and 2
     assert found.left == 0
     assert sum(found.work) == 600
 
 
 def test_a_second_node_takes_its_share_from_when_it_is_there():
-    found = outlook([batch(12)], [Lane(0, 3600, 4), Lane(60, 3600, 4)])
+    found = outlook([batch(12)], [NodeLane(0, 3600, 4), NodeLane(60, 3600, 4)])
     assert found.end == 120
     assert list(found.work) == [480, 240]
 
 
 def test_a_task_that_would_outlive_its_node_is_left():
-    found = outlook([batch(5, longest=100)], [Lane(0, 150, 1)])
+    found = outlook([batch(5, longest=100)], [NodeLane(0, 150, 1)])
     # One begins at 0, and none after 50.
     assert found.left == 4 * 60
     assert found.end == 60
 
 
 def test_memory_and_gpus_limit_how_many_run_at_once():
-    assert Lane(0, 1, 8, memory=100).slots(TaskBatch(1, 40, 0, 1, 1)) == 2
-    assert Lane(0, 1, 8, gpus=3).slots(TaskBatch(1, 0, 2, 1, 1)) == 1
-    assert Lane(0, 1, 8).slots(TaskBatch(0.5, 0, 0, 1, 1)) == 16
-    assert Lane(0, 1, 2).slots(TaskBatch(4, 0, 0, 1, 1)) == 0
+    assert NodeLane(0, 1, 8, memory=100).slots(TaskBatch(1, 40, 0, 1, 1)) == 2
+    assert NodeLane(0, 1, 8, gpus=3).slots(TaskBatch(1, 0, 2, 1, 1)) == 1
+    assert NodeLane(0, 1, 8).slots(TaskBatch(0.5, 0, 0, 1, 1)) == 16
+    assert NodeLane(0, 1, 2).slots(TaskBatch(4, 0, 0, 1, 1)) == 0
 
 
 def test_what_is_foreseen_begins_when_it_comes():
-    assert outlook([batch(1, after=500.0)], [Lane(0, 3600, 4)]).end == 560
+    assert outlook([batch(1, after=500.0)], [NodeLane(0, 3600, 4)]).end == 560
 
 
 def test_without_a_lane_all_is_left():
@@ -61,7 +61,7 @@ def test_without_a_lane_all_is_left():
 )
 def test_no_work_is_lost_or_done_twice_and_none_ends_after_its_node(tasks, nodes):
     batches = [batch(count, seconds, cores) for count, seconds, cores in tasks]
-    lanes = [Lane(start, start + lasts, cores, nodes=n) for start, lasts, cores, n in nodes]
+    lanes = [NodeLane(start, start + lasts, cores, nodes=n) for start, lasts, cores, n in nodes]
     found = outlook(batches, lanes)
     total = sum(each.work for each in batches)
     assert math.isclose(sum(found.work) + found.left, total, rel_tol=1e-6)
@@ -72,11 +72,11 @@ def test_no_work_is_lost_or_done_twice_and_none_ends_after_its_node(tasks, nodes
 
 @given(st.integers(1, 500), st.floats(1, 600), st.integers(1, 8))
 def test_one_more_node_never_makes_it_later(count, seconds, cores):
-    few = outlook([batch(count, seconds)], [Lane(0, math.inf, cores)])
-    more = outlook([batch(count, seconds)], [Lane(0, math.inf, cores), Lane(30, math.inf, cores)])
+    few = outlook([batch(count, seconds)], [NodeLane(0, math.inf, cores)])
+    more = outlook([batch(count, seconds)], [NodeLane(0, math.inf, cores), NodeLane(30, math.inf, cores)])
     assert more.end <= few.end * 1.011 + 1e-6  # it is told to a hundredth
 
 
 def test_many_small_batches_count_as_one():
     many = [batch(1, 10.0 + n) for n in range(40)]
-    assert outlook(many, [Lane(0, 3600, 4)]).left == pytest.approx(0)
+    assert outlook(many, [NodeLane(0, 3600, 4)]).left == pytest.approx(0)
