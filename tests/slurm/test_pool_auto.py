@@ -115,22 +115,23 @@ def test_tasks_get_nodes_and_the_nodes_go_when_they_have_ended(auto: AutoPool):
 
 
 def test_what_is_queued_goes_when_its_demand_does_and_off_is_off(auto: AutoPool):
-    busy = auto.cluster.run_as(
-        "bob", ["sbatch", "--parsable", "-N4", "--exclusive", "-t10", "-o", "/dev/null", "--wrap=sleep 500"]
-    )
-    blocker = busy.stdout.strip()
+    words = ["sinfo", "-h", "-o", "%D"]
+    nodes = auto.cluster.run_as("root", words).stdout.split()[0]
+    hog = ["sbatch", "--parsable", f"-N{nodes}", "--exclusive", "-t10", "-o", "/dev/null", "--wrap=sleep 500"]
+    blocker = auto.cluster.run_as("bob", hog, check=True).stdout.strip()
     auto.start("--max-nodes", "3", "-t", "5m")
-    auto.submit(30, 1)
+    auto.submit(300, 5)
     auto.until(lambda: len(auto.rows()) >= 3)
-    auto.command("cancel", *[str(n) for n in range(1, 31)])
+    assert {state for _, state, _ in auto.rows()} == {"PENDING"}
+    auto.command("cancel", *[str(n) for n in range(1, 301)])
     auto.until(lambda: not auto.rows())
-    auto.submit(30, 1)
+    auto.submit(300, 5)
     auto.until(lambda: auto.rows())
     auto.command("auto", "--off")
     auto.until(lambda: not auto.rows())
     auto.cluster.run_as("root", ["scancel", blocker])
     assert auto.json("auto")["on"] is False
-    assert "--max-nodes" in auto.command("auto")
+    auto.until(lambda: "--max-nodes has it do so" in auto.command("auto"))
 
 
 def test_an_agent_that_is_killed_goes_on_where_it_was(auto: AutoPool):

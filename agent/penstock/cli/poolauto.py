@@ -306,7 +306,7 @@ def _row(each: AutoAllocation) -> tuple[str, ...]:
         state = "waits" if each.job is not None else "is submitted"
     since = each.submitted if each.started is None else each.started
     starts = ""
-    if each.started is None:
+    if each.started is None and not each.leaving:
         left = [wait - (now - each.submitted) for wait in (each.waits[1], each.waits[3])]
         starts = f"in {ago(max(left[0], 0.0))}, 9 of 10 in {ago(max(left[1], 0.0))}"
     return (
