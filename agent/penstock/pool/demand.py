@@ -21,6 +21,7 @@ _ENOUGH: Final = 5
 _SHAPES: Final = 2000
 """Shapes of tasks that are remembered, the latest ones."""
 _MOST_BATCHES: Final = 200
+_LEAST: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ def coalesced(batches: Iterable[TaskBatch]) -> tuple[TaskBatch, ...]:
 
 
 def _rounded(seconds: float) -> float:
-    if seconds <= 0:
+    if seconds < _LEAST:
         return 0.0
     unit: float = 10.0 ** (math.floor(math.log10(seconds)) - 1)
     return round(seconds / unit) * unit

@@ -19,7 +19,16 @@ from penstock.errors import UserError
 from penstock.pool.demand import Demand, MemberLoad, TaskBatch, TaskRunTimes, coalesced
 from penstock.pool.entries import KEPT, TaskEntries, TaskEntry, encode
 from penstock.pool.jobqueue import JobQueue
-from penstock.pool.model import AttemptOutcome, PoolMember, PoolTask, TaskPhase, Use, task_from_dict, task_to_dict
+from penstock.pool.model import (
+    AttemptOutcome,
+    PoolMember,
+    PoolTask,
+    TaskPhase,
+    Use,
+    idle_share,
+    task_from_dict,
+    task_to_dict,
+)
 from penstock.pool.placement import Load, MemberRoom, PoolPlacement, TaskGroup, TaskShape, shape_of
 
 __all__ = ["Kill", "Machine", "SignalAttempt", "StartAttempt", "Station", "TaskEntry"]
@@ -69,7 +78,8 @@ class SignalAttempt:
 @dataclass(slots=True)
 class Station:
     """A member and what it runs: task -> cores that were measured (None: not yet). `others`: cores that run tasks of
-    clients who talk to Dask itself."""
+    clients who talk to Dask itself. It has idled for `idled` seconds before it last ran something, and since
+    `idle_since` where it runs nothing."""
 
     member: PoolMember
     joined: float
@@ -77,6 +87,8 @@ class Station:
     running: dict[int, float | None] = field(default_factory=dict)
     others: float = 0.0
     room: MemberRoom | None = None  # what its own tasks leave; None: to be reckoned anew
+    idle_since: float = 0.0
+    idled: float = 0.0
 
     def runs(self, number: int, used: float | None = None) -> None:
         """It runs this task, with this CPU use."""
@@ -158,7 +170,7 @@ class Machine:
     def join(self, member: PoolMember, now: float, has: Iterable[tuple[int, int]] = ()) -> list[Kill]:
         """A member is there. `has`: attempts (task, attempt) of an earlier scheduler of this pool whose ends may not be
         in the log. Those that still count go on; which of them are to be ended."""
-        station = self.stations[member.address] = Station(member, now)
+        station = self.stations[member.address] = Station(member, now, idle_since=now)
         kills = []
         for number, attempt in has:
             entry = self.entries.get(number)
@@ -209,6 +221,8 @@ class Machine:
         if station is None or entry is None or number not in station.running or entry.attempt != attempt:
             return
         station.runs_not(number)
+        if not station.running:
+            station.idle_since = now
         self._end(entry, outcome, code, why, use, now)
 
     def measured(self, address: str, cores: Mapping[int, float]) -> None:
@@ -374,18 +388,21 @@ class Machine:
             )
         return Demand(now, coalesced(waiting), foreseen, tuple(members))
 
-    def spare(self, now: float) -> list[str]:
-        """Members that give back what they cannot use, and that nothing which waits could run on any more, while
-        something waits: they are told to leave."""
-        if not self._waiting:
-            return []
-        return [
-            address
-            for address, station in self.stations.items()
-            if station.member.gives_back
-            and not (station.draining or station.running or station.others)
-            and not any(_empty(station.member).fits(shape, now) for shape in self._waiting)
-        ]
+    def spare(self, now: float, *, more: bool = False) -> list[str]:
+        """Members that give back what they cannot use, and that nothing which waits could run on any more, or which
+        have idled for their share of time: they are told to leave. `more`: other tasks are expected soon."""
+        found = []
+        for address, station in self.stations.items():
+            if not station.member.gives_back or station.draining or station.running:
+                continue
+            if station.others:
+                station.idle_since = now
+            elif self._waiting:
+                if not any(_empty(station.member).fits(shape, now) for shape in self._waiting):
+                    found.append(address)
+            elif not more and now - station.idle_since >= idle_share(now - station.joined, station.idled):
+                found.append(address)
+        return found
 
     def _batch(self, shape: TaskShape, count: int) -> TaskBatch:
         seconds = self._run_times.expected(_kind(shape), shape.seconds)
@@ -580,6 +597,8 @@ class Machine:
         entry.attempt += 1
         entry.started, entry.ended = now, None
         entry.address, entry.node, entry.job = station.member.address, station.member.node, station.member.job
+        if not station.running:
+            station.idled += now - station.idle_since
         station.runs(entry.id)
         if entry.task.job is not None:
             self.queue.begun(entry)

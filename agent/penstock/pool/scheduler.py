@@ -49,6 +49,7 @@ _GLANCE = 0.1  # seconds between looks for one who waits
 _REGULAR = 1.0  # seconds between passes without any
 _AGAIN = 5.0  # seconds until a log that could not be written is tried again
 _MANY = 5000  # ends in one answer
+_SOON_ENOUGH = 300.0  # seconds; `--idle` ends a wait for what was announced earlier
 _SOURCE = 200  # characters of a client's name
 _WAITED = 120.0  # seconds for which tasks that a client has waited for are kept, so that it can ask how they ended
 _TTL = 30.0  # seconds; a member that is not heard of for so long is lost
@@ -224,7 +225,7 @@ class PoolScheduler(SchedulerPlugin):
                 self._look_at_others()
             if self._flush():
                 self._begin()
-            for address in self.machine.spare(self.now()):
+            for address in self.machine.spare(self.now(), more=self._more_is_expected()):
                 self._leave(address)
         if self._draining and not any(self._others.values()) and not self.machine.open:
             self.stop()
@@ -393,6 +394,11 @@ class PoolScheduler(SchedulerPlugin):
             for address, station in self.machine.stations.items():
                 if station.member.job in leaving and not station.draining:
                     self._leave(address)
+
+    def _more_is_expected(self) -> bool:
+        """Whether tasks were announced for about as soon as new nodes could be had, or are with Dask."""
+        soon = any(batch.after < _SOON_ENOUGH for batch in self._foreseen.batches(self.now()))
+        return soon or self._others["waiting"] > 0
 
     def demand(self) -> Demand:
         """What the pool is going to need."""

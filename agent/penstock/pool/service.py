@@ -24,7 +24,7 @@ from penstock.pool import link
 from penstock.pool.executor import Ended
 from penstock.pool.folder import PoolFolder
 from penstock.pool.holding import HeldTasks, Terms
-from penstock.pool.model import AttemptOutcome, idle_share, task_from_dict
+from penstock.pool.model import AttemptOutcome, task_from_dict
 from penstock.pool.signals import Whom
 
 __all__ = ["CONNECT", "Service"]
@@ -58,8 +58,7 @@ class Service:
         self._stop = stop
         self._told_to_leave = False
         self._leaves = False
-        self._begun = self._busy_at = time.monotonic()
-        self._idled = 0.0  # seconds, before it was busy last
+        self._busy_at = time.monotonic()
         self.joined = False
 
     async def serve(self, url: str, host: str, scratch: Path) -> str:
@@ -103,7 +102,7 @@ class Service:
         measured = time.monotonic()
         while str(self._worker.status.name) in ("running", "paused"):
             if self._busy:
-                self._note_busy()
+                self._busy_at = time.monotonic()
             if why := self._why_leave():
                 await self._drain()
                 return why
@@ -133,22 +132,9 @@ class Service:
             return "the pool asked it to"
         if self._ends is not None and now > self._ends - _LAST_TASKS:
             return "its allocation nears its end"
-        if self._terms.idle is not None and now - self._busy_at > self._patience(now):
+        if self._terms.idle is not None and now - self._busy_at > self._terms.idle:
             return "nothing to do"
         return ""
-
-    def _note_busy(self) -> None:
-        now = time.monotonic()
-        if now - self._busy_at > 2 * _LOOK:
-            self._idled += now - self._busy_at
-        self._busy_at = now
-
-    def _patience(self, now: float) -> float:
-        """Seconds that it stays without a task; where it gives back what it cannot use, a share of its time at most."""
-        assert self._terms.idle is not None
-        if not self._terms.gives_back:
-            return self._terms.idle
-        return min(self._terms.idle, idle_share(now - self._begun, self._idled))
 
     def _share(self) -> None:
         """Let Dask's own tasks have as many threads as cores are left; with none it is told that we take no more."""
@@ -191,7 +177,7 @@ class Service:
         }
 
     def _run(self, *, task: int, attempt: int, what: str) -> None:
-        self._note_busy()
+        self._busy_at = time.monotonic()
         try:
             made = task_from_dict(json.loads(what), "task", "/")
         except UserError as e:  # of a scheduler of another version: one task less, and not this member
