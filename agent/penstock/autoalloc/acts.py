@@ -34,7 +34,7 @@ class AutoActs:
             return await slurm.submit(spec)
 
         payload: Payload = {"name": spec.name, "nodes": spec.nodes, "time_limit": spec.time_limit}
-        job = await self.executor.act("submit", self.subject, payload, request, self._concern(None))
+        job = await self.executor.act("submit", self.subject, payload, request, self._concern(allocation))
         text = f"job {job}: {allocation.why}"
         details = {"job": job, "nodes": spec.nodes, "limit": spec.time_limit}
         self.executor.record(Decision(Verb.SUBMIT, self.subject, (Reason("allocation", text),), details))
@@ -43,7 +43,7 @@ class AutoActs:
     async def cancel(self, allocation: AutoAllocation, why: str) -> None:
         """Take it back. Raises as `Executor.act`."""
         assert allocation.job is not None
-        await self.executor.cancel(allocation.job, self.subject, self._concern(allocation.job, ends=True))
+        await self.executor.cancel(allocation.job, self.subject, self._concern(allocation, ends=True))
         told = Reason("not-needed", f"job {allocation.job}: {why}")
         self.executor.record(Decision(Verb.CANCEL, self.subject, (told,), {"job": allocation.job}))
 
@@ -55,9 +55,9 @@ class AutoActs:
         """Keep why something is left, or let go."""
         self.executor.record(Decision(verb, self.subject, (Reason(code, text),)))
 
-    def _concern(self, job: int | None, *, ends: bool = False) -> Concern:
-        order = self._order
-        return Concern("pool", os.geteuid(), job, order.partitions, (order.account,), (order.qos,), ends)
+    def _concern(self, allocation: AutoAllocation, *, ends: bool = False) -> Concern:
+        order, partitions = self._order, tuple(allocation.shape.partition.split(","))
+        return Concern("pool", os.geteuid(), allocation.job, partitions, (order.account,), (order.qos,), ends)
 
 
 def allocation_spec(folder: PoolFolder, order: AutoOrder, name: str, shape: AllocationShape) -> JobSpec:

@@ -90,8 +90,9 @@ class AutoPass:
         decided, because the pool is stopped or says nothing, or is not to get any allocations now."""
         now = self.slurm.now()
         await self._follow(state, demand, snapshot, now)
-        if state.off or demand is None:
-            await self._let_go(state, "the pool is stopped" if not state.off else "nothing more is wanted")
+        if state.off or demand is None or self.acts.executor.pause_control.off is not None:
+            why = "nothing more is wanted" if state.off else "the pool is stopped" if demand is None else "all is off"
+            await self._let_go(state, why)
             return None
         if not -_FRESH < now - demand.at < _FRESH:
             return None

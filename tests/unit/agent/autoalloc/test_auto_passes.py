@@ -13,6 +13,7 @@ from penstock.autoalloc.acts import AutoActs
 from penstock.autoalloc.order import AutoOrder, AutoState, read_state, write_state
 from penstock.autoalloc.passes import AutoPass
 from penstock.core.executor import Executor
+from penstock.core.off import Off
 from penstock.core.pauses import Pause
 from penstock.errors import Infeasible, OutcomeUnknown, SlurmUnavailable, StoreError
 from penstock.pool.demand import Demand, MemberLoad, TaskBatch
@@ -320,3 +321,13 @@ async def test_the_state_survives_the_file(scene: Scene) -> None:
     assert found is not None
     assert found.allocations == scene.state.allocations
     assert (found.order, found.told["end"]) == (scene.state.order, scene.state.told["end"])
+
+
+@virtual
+async def test_what_waits_goes_while_all_is_off(scene: Scene) -> None:
+    await scene.block()
+    await scene.look(scene.need(400))
+    assert scene.living()
+    scene.executor.pause_control.turn_off(Off(0, scene.now, "holiday"))
+    await scene.look(scene.need(400))
+    assert scene.living() == []
