@@ -113,6 +113,10 @@ class AutoPass:
         now = self.slurm.now()
         order = state.order
         partitions = _partitions(state, snapshot)
+        if not partitions:
+            known = ", ".join(sorted(name for name, p in snapshot.partitions.items() if p.up)) or "none"
+            named = ",".join(order.partitions) or "a default one"
+            return AllocationVerdict(reasons=(f"nothing: there is no partition {named} that is up (up: {known})",))
         size = _size(state, demand, snapshot, partitions)
         limits = {p.name: min(order.limit, p.max_time or order.limit) for p in partitions}
         most = min(order.max_nodes, max((len(p.nodes) for p in partitions), default=1))

@@ -331,3 +331,11 @@ async def test_what_waits_goes_while_all_is_off(scene: Scene) -> None:
     scene.executor.pause_control.turn_off(Off(0, scene.now, "holiday"))
     await scene.look(scene.need(400))
     assert scene.living() == []
+
+
+@virtual
+async def test_a_partition_that_is_not_there_is_told(scene: Scene) -> None:
+    scene.state.order = AutoOrder(2, 3600.0, partitions=("gpu",), python="python3", workdir="/tmp")
+    await scene.look(scene.need(400))
+    assert scene.living() == []
+    assert scene.state.told["reasons"] == ("nothing: there is no partition gpu that is up (up: main)",)
