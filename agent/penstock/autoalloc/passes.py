@@ -7,6 +7,7 @@ it. So at any instant every job of the pool in Slurm is in the file, or its name
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
@@ -44,6 +45,8 @@ _LAG: Final = 10.0
 """Seconds by which a look at Slurm may lag behind a submission."""
 _FRESH: Final = 30.0
 """Seconds for which what a scheduler says it needs counts."""
+_THINK: Final = 30.0
+"""Seconds until it is thought over again where nothing has happened: it takes some tenths of a second."""
 _FAILURES: Final = 10
 """Submissions that fail one after the other before nothing more is asked for."""
 _LOSSES: Final = 3
@@ -96,15 +99,21 @@ class AutoPass:
             return None
         if not -_FRESH < now - demand.at < _FRESH:
             return None
+        await self._take_back(state, demand, now)
+        what = _what(state, demand)
+        if state.told.get("of") == what and 0 <= now - state.told["at"] < _THINK:
+            self.save()
+            return None
         verdict = await self.look(state, demand, snapshot)
         self._tell(state, verdict, now)
+        done = False
         if not state.paused and self.acts.executor.ready(self.acts.subject):
-            await self._submit(state, verdict, now)
+            done = await self._submit(state, verdict, now)
         for name in verdict.withdraw:
             await self._cancel(state, state.find(name), "the pool has all the nodes that it may have, for longer")
-        await self._take_back(state, demand, now)
         for name in verdict.drain:
             self._leave(state.find(name), "its successors are there")
+        state.told["of"] = _what(state, demand) if done else ""
         self.save()
         return verdict
 
@@ -183,7 +192,8 @@ class AutoPass:
 
     # What is done.
 
-    async def _submit(self, state: AutoState, verdict: AllocationVerdict, now: float) -> None:
+    async def _submit(self, state: AutoState, verdict: AllocationVerdict, now: float) -> bool:
+        """Whether all were submitted."""
         for (shape, count), why in zip(verdict.submit, verdict.reasons, strict=False):
             geometry = _geometry(state, shape, 1)
             for number in range(count):
@@ -199,17 +209,18 @@ class AutoPass:
                 except LeftAlone as e:
                     state.allocations.remove(allocation)
                     self.acts.say(Verb.HOLD, "paused", str(e))
-                    return
+                    return False
                 except (Infeasible, NotPermitted, NotNow) as e:
                     if not isinstance(e, OutcomeUnknown):  # else it may be there: it is looked for
                         state.allocations.remove(allocation)
                     if not isinstance(e, NotNow) or e.again_in is None:
                         self._refused(state, e)
-                    return
+                    return False
                 state.failed = 0
                 self.save()
                 if number + 1 < count:
                     now = self.slurm.now()
+        return True
 
     def _refused(self, state: AutoState, error: PenstockError) -> None:
         state.failed += 1
@@ -279,6 +290,12 @@ class AutoPass:
                 f"{duration_text(state.order.limit)}): they wait"
             )
             self.acts.say(Verb.HOLD, "too-large", text)
+
+
+def _what(state: AutoState, demand: Demand) -> str:
+    """What a new verdict is worth for, when it changes; everything else changes slowly."""
+    rows = [[each.name, each.started is not None, each.joined, each.leaving] for each in state.allocations]
+    return json.dumps([bool(demand.waiting), bool(demand.foreseen), asdict(state.order), rows])
 
 
 def _geometry(state: AutoState, shape: AllocationShape, count: int) -> Geometry:
