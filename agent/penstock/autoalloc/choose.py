@@ -349,11 +349,13 @@ def _allowed(state: _State, caps: AutoCaps, shape: AllocationShape, quantiles: t
 def _late(
     running: Sequence[RunningAllocation], pending: Sequence[PendingAllocation], max_nodes: int
 ) -> tuple[str, ...]:
-    """Short ones that were to fill holes until the others come, when these are there."""
-    if sum(run.shape.nodes for run in running) < max_nodes:
-        return ()
-    lasting = sorted(run.left for run in running)[len(running) // 2]
-    return tuple(wait.name for wait in pending if wait.shape.limit < lasting)
+    """Short ones that were to fill holes until the others come, when all of these are there and will outlast them."""
+    found = []
+    for wait in pending:
+        over = wait.starts[1] + wait.shape.limit
+        if sum(run.shape.nodes for run in running if run.left >= over) >= max_nodes:
+            found.append(wait.name)
+    return tuple(found)
 
 
 def _surplus(running: Sequence[RunningAllocation], max_nodes: int) -> tuple[str, ...]:

@@ -92,6 +92,14 @@ def test_short_ones_that_wait_are_withdrawn_when_the_long_ones_are_there():
     assert verdict.withdraw == ("short",)
 
 
+def test_a_short_successor_of_one_that_ends_stays():
+    need = demand(tasks(4000), members=tuple(member(str(n), 3 * HOUR) for n in range(8)))
+    running = [RunningAllocation(f"r{n}", n, shape(), 3 * HOUR, joined=True) for n in range(7)]
+    running.append(RunningAllocation("ends", 7, shape(), 600.0, joined=True))
+    pending = [PendingAllocation("next", shape(HOUR), AT_ONCE)]
+    assert decide(need, SIZE, running, pending, CAPS, waits(need)).withdraw == ()
+
+
 def test_a_successor_is_submitted_a_wait_ahead_and_not_before():
     caps = AutoCaps(1, 1, {"batch": 4 * HOUR})
     wait = (60.0, 120.0, 300.0, 600.0)
