@@ -33,6 +33,9 @@ fi
 set -m
 work=$(mktemp -d)
 chmod 711 "$work"
+# What takes long to install is made once for all of them.
+mkdir -m 755 "$work/shared"
+export PENSTOCK_TEST_SHARED=$work/shared
 groups=()
 tidy() {
     local group signal
@@ -117,11 +120,12 @@ slurm_a_to_i() {
     run "tests on Slurm, a to i" tests/slurm/test_[a-i]*.py -m "not mpi and not release$and_not_long"
 }
 slurm_j_to_z() {
-    run "tests on Slurm, j to z" tests/slurm/test_[!a-i]*.py \
-        --deselect=tests/slurm/test_owner_limits.py --deselect=tests/slurm/test_jobs_of_pools.py -m "not mpi and not release$and_not_long"
+    run "tests on Slurm, j to z" tests/slurm/test_[!a-i]*.py --deselect=tests/slurm/test_owner_limits.py \
+        "${of_pools[@]/#/--deselect=}" -m "not mpi and not release$and_not_long"
 }
+of_pools=(tests/slurm/test_jobs_of_pools.py tests/slurm/test_pool_auto.py tests/slurm/test_snakemake_executor.py)
 pool_jobs() {
-    run "jobs of pools on Slurm" tests/slurm/test_jobs_of_pools.py -m "not release$and_not_long"
+    run "pools on Slurm" "${of_pools[@]}" -m "not release$and_not_long"
 }
 # Each limit with each hostile program: ten minutes by themselves.
 limits() {

@@ -170,6 +170,7 @@ def _pools(agent, run):
     run("pool start", "--detach")
     run("pool submit", "true")
     run("pool status", "--tasks")
+    run("pool auto", "--max-nodes", "2")
     run("pool top")
     run("pool logs", "1")
     run("pool cancel", "1")
