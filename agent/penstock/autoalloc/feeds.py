@@ -76,7 +76,10 @@ class PoolFeeds:
         """Ask for a pass when an order, or what a pool needs, has become something else: until it is cancelled."""
         known: object = None
         while True:
-            found = [(folder.name, _news(folder)) for folder in self._ordered()]
+            try:
+                found: object = [(folder.name, _news(folder)) for folder in self._ordered()]
+            except (OSError, PenstockError):
+                found = known  # a pass says what is wrong
             if found != known:
                 known = found
                 self._wake("pool")
