@@ -146,7 +146,7 @@ lane() {
     return "$status"
 }
 seen=slurm_j_to_z
-unseen=("releases" "mpi unit_agent_a_to_h" "slurm_a_to_i unit_agent_i_to_z" "limits contract pool_jobs unit_others")
+unseen=("releases pool_jobs" "mpi unit_agent_a_to_h" "slurm_a_to_i unit_agent_i_to_z" "limits contract unit_others")
 if [ -z "$and_not_long" ]; then
     seen="slurm_j_to_z slurm_a_to_i"
     unseen=("releases companion" "contract mpi unit_agent_a_to_h unit_agent_i_to_z unit_others"
