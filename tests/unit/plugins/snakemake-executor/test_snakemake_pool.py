@@ -282,6 +282,7 @@ def test_a_pool_without_members_is_said(snakes):
     assert begun.wait(60) == 0
 
 
+@pytest.mark.long
 def test_a_task_too_large_for_the_pool_is_said(snakes):
     snakes.write('rule one:\n    output: "out"\n    threads: 9\n    shell: "true"\n')
     done = snakes.snakemake("--cores", "20", PATH="/usr/bin:/bin")
