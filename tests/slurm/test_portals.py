@@ -23,6 +23,7 @@ import pytest
 from agents import SlurmAgent
 
 from browser import Browser, browser
+from environments import environment
 from penstock_lab.cluster import Cluster
 from penstock_portals.asking import ask, expect
 from portal import PORTALS, Portal, example
@@ -117,24 +118,8 @@ c.PenstockSpawner.state_exechost_exp = "127.0.0.1"  # where all nodes of this cl
 @pytest.fixture(scope="module")
 def programs() -> Iterator[Path]:
     """The folder of JupyterHub's programs, with this spawner."""
-    if READY:
-        yield Path(READY) / "bin"
-        return
-    place = Path(tempfile.mkdtemp(prefix="penstock-hub-", dir="/var/tmp"))
-    try:
-        place.chmod(0o755)
-        subprocess.run(["/usr/bin/python3", "-m", "venv", place / "venv"], check=True, umask=0o022)
-        pip = [str(place / "venv/bin/pip"), "install", "--quiet", "--disable-pip-version-check"]
-        first = subprocess.run([*pip, "--no-deps", PACKAGES[0]], capture_output=True, text=True, umask=0o022)
-        if first.returncode != 0:
-            reason = f"no package index can be reached for {PACKAGES[0]}: {first.stderr.strip()[-300:]}"
-            if os.environ.get("CI") == "true":
-                pytest.fail(reason)
-            pytest.skip(reason)
-        subprocess.run([*pip, *PACKAGES, str(PORTALS)], check=True, umask=0o022)
-        yield place / "venv" / "bin"
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    with environment("hub", PACKAGES, [str(PORTALS)], READY) as found:
+        yield found
 
 
 class Hub:

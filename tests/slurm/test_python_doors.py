@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from test_pool import SlurmPool
 
+from environments import environment
 from penstock_lab.cluster import Cluster
 from places import PROJECT
 
@@ -35,24 +33,9 @@ LIMIT = 300.0
 @pytest.fixture(scope="module")
 def python() -> Iterator[str]:
     """A Python that has Penstock and the tools, as their users install them."""
-    if READY:
-        yield f"{READY}/bin/python"
-        return
-    place = Path(tempfile.mkdtemp(prefix="penstock-doors-", dir="/var/tmp"))
-    try:
-        place.chmod(0o755)
-        subprocess.run(["/usr/bin/python3", "-m", "venv", place / "venv"], check=True, umask=0o022)
-        pip = [str(place / "venv/bin/pip"), "--quiet", "--disable-pip-version-check", "install"]
-        first = subprocess.run([*pip, "--no-deps", PACKAGES[0]], capture_output=True, text=True, umask=0o022)
-        if first.returncode != 0:
-            reason = f"no package index can be reached for {PACKAGES[0]}: {first.stderr.strip()[-300:]}"
-            if os.environ.get("CI") == "true":
-                pytest.fail(reason)
-            pytest.skip(reason)
-        subprocess.run([*pip, *PACKAGES, str(PROJECT / "dmr"), f"{PROJECT}[pool]"], check=True, umask=0o022)
-        yield str(place / "venv/bin/python")
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    ours = (str(PROJECT / "dmr"), f"{PROJECT}[pool]")
+    with environment("doors", PACKAGES, ours, READY) as programs:
+        yield str(programs / "python")
 
 
 @pytest.fixture
