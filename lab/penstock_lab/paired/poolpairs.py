@@ -19,15 +19,14 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from penstock.errors import UserError
-from penstock.host import logs
+from penstock.host import files, logs
 from penstock_lab.intervals import Interval, mean_of, ratio_of_means
 from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.speedup import Work
 from penstock_lab.paired.forks import in_forks
 from penstock_lab.paired.poolsim import PoolWorkload, tasks_of
 from penstock_lab.paired.poolways import PoolOutcome, PoolSetting, automatic, hyperqueue, one_job
-from penstock_lab.paired.windows import others
+from penstock_lab.paired.windows import others, read_lines
 from penstock_lab.papers.drive import let_arrive
 from penstock_lab.papers.site import LOGS, MACHINES, cluster
 
@@ -121,15 +120,8 @@ def _told(way: Callable[[], PoolOutcome]) -> dict[str, Any]:
     return way().told()
 
 
-def read_windows(path: Path) -> list[PoolWindow]:
-    """The windows that a file holds; none where there is no file. UserError for a line that is not one."""
-    found = []
-    for number, line in enumerate(path.read_text().splitlines() if path.exists() else (), 1):
-        try:
-            found.append(PoolWindow.read(json.loads(line)))
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}, line {number}: not a window of pools in pairs") from error
-    return found
+def _line(window: PoolWindow) -> str:
+    return json.dumps(window.told()) + "\n"
 
 
 def _row(those: Sequence[PoolWindow], way: str) -> str:
@@ -182,14 +174,17 @@ def report(windows: Sequence[PoolWindow]) -> Iterator[str]:
 @click.option("--at-once", type=click.IntRange(1), default=2, show_default=True, help="Forks that run at once.")
 def main(out: Path, windows: int, seeds: int, machines: tuple[str, ...], at_once: int) -> None:
     """Measure what the file does not have yet, and print the tables."""
-    found = {(w.machine, w.seed, w.number): w for w in read_windows(out)}
+    found = {(w.machine, w.seed, w.number): w for w in read_lines(out, PoolWindow.read)}
+    if out.exists():
+        # without a line that was cut off
+        files.replace(out, "".join(_line(window) for window in found.values()), mode=None)
     for seed in range(1, seeds + 1):
         for machine in machines or tuple(sorted(_NODES)):
             done = frozenset(number for m, s, number in found if (m, s) == (machine, seed))
             for window in measured(machine, seed, windows, done, at_once):
                 found[machine, seed, window.number] = window
                 with out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(window.told()) + "\n")
+                    file.write(_line(window))
     for line in report(list(found.values())):
         click.echo(line)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -48,10 +48,12 @@ __all__ = [
     "chain",
     "others",
     "read",
+    "read_lines",
     "run",
     "ways",
 ]
 
+_Of = TypeVar("_Of")
 PLAIN: Final = "plain chain"
 SEEDED: Final = "plain chain, aged"
 MERGED: Final = "merged "
@@ -109,7 +111,12 @@ class Window:
 
 
 def read(path: Path) -> list[Window]:
-    """The windows that a file holds; none where there is no file. UserError for a line that is not one.
+    """The windows that a file holds; see `read_lines`."""
+    return read_lines(path, Window.read)
+
+
+def read_lines(path: Path, of: Callable[[Mapping[str, Any]], _Of]) -> list[_Of]:
+    """What each line of a file holds; nothing where there is no file. UserError for a line that is not one.
 
     A last line without its end was being written when the run was killed: it counts as not there.
     """
@@ -120,7 +127,7 @@ def read(path: Path) -> list[Window]:
         if not line.endswith("\n"):
             break
         try:
-            found.append(Window.read(json.loads(line)))
+            found.append(of(json.loads(line)))
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}, line {number}: not a window of a paired run") from error
     return found
