@@ -74,6 +74,11 @@ class Demand:
         """Nothing waits, runs or is foreseen."""
         return not self.waiting and not self.foreseen and not any(member.work for member in self.members)
 
+    @property
+    def jobs(self) -> frozenset[str]:
+        """Those whose nodes are members."""
+        return frozenset(member.job for member in self.members)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
         return {"version": 1, **asdict(self)}

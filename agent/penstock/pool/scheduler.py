@@ -50,6 +50,7 @@ _REGULAR = 1.0  # seconds between passes without any
 _AGAIN = 5.0  # seconds until a log that could not be written is tried again
 _MANY = 5000  # ends in one answer
 _SOON_ENOUGH = 300.0  # seconds; `--idle` ends a wait for what was announced earlier
+_STILL = 10.0  # seconds after which a demand of nothing is told again
 _SOURCE = 200  # characters of a client's name
 _WAITED = 120.0  # seconds for which tasks that a client has waited for are kept, so that it can ask how they ended
 _TTL = 30.0  # seconds; a member that is not heard of for so long is lost
@@ -97,6 +98,7 @@ class PoolScheduler(SchedulerPlugin):
         self._heard: dict[str, list[tuple[int, int]]] = {}  # by member: what has ended, to be logged
         self._others = {"running": 0, "waiting": 0}
         self._foreseen = Announcements()
+        self._told = Demand(0.0)
         self._upkeep = Upkeep(folder, self.machine, self._journal, retention or PoolRetention())
         self._awaited: dict[int, float] = {}  # by task: until when somebody may ask for its end
         running = self._recall()
@@ -297,8 +299,16 @@ class PoolScheduler(SchedulerPlugin):
                 _log.error("the task log is not safe on disk", why=str(e))
             if self.folder.wanted.exists():
                 with contextlib.suppress(OSError, ValueError):  # it is tried again in a second
-                    await asyncio.to_thread(replace, self.folder.demand, json.dumps(self.demand().to_dict()))
+                    await self._tell_demand()
                     self._let_leave()
+
+    async def _tell_demand(self) -> None:
+        """Write it down for whoever gets the pool its allocations; while nothing happens, now and then."""
+        demand, told = self.demand(), self._told
+        still = demand.idle and told.idle and demand.jobs == told.jobs
+        if not still or demand.at - told.at >= _STILL:
+            await asyncio.to_thread(replace, self.folder.demand, json.dumps(demand.to_dict()))
+            self._told = demand
 
     async def _keep_up(self) -> None:
         """Beside the passes, which a slow disk must not hold up."""
