@@ -112,7 +112,6 @@ class RunningAllocation:
     """One that runs: seconds `left` to its limit; `joined`: the pool has its nodes."""
 
     name: str
-    job: int
     shape: AllocationShape
     left: float
     joined: bool
@@ -283,7 +282,7 @@ def decide(
     state = _State(demand, size, running, pending, batches, fresh, caps.max_nodes, waits)
     now, reasons = state.end(), []
     while len(state.chosen) < _AT_ONCE:
-        better = _best(state, caps, waits, now)
+        better = _best(state, caps, now)
         if better is None:
             break
         state, now, told = better
@@ -294,13 +293,13 @@ def decide(
     return AllocationVerdict(chosen, drain, told_end, tuple(reasons), lost, _late(running, pending, caps.max_nodes))
 
 
-def _best(state: _State, caps: AutoCaps, waits: Waits, now: _Ends) -> tuple[_State, _Ends, str] | None:
+def _best(state: _State, caps: AutoCaps, now: _Ends) -> tuple[_State, _Ends, str] | None:
     """The choice that brings the end nearest, if any does; of alike ones the fewest jobs, and the longest."""
     found: list[tuple[_Ends, tuple[int, float], _State, str]] = []
-    for (shape, count), quantiles in waits.items():
+    for (shape, count), quantiles in state.waits.items():
         allowed = _allowed(state, caps, shape, quantiles)
         jobs = min(count, allowed // shape.nodes)
-        if jobs < 1 or (jobs < count and (shape, jobs) in waits):
+        if jobs < 1 or (jobs < count and (shape, jobs) in state.waits):
             continue
         tried = replace(state, chosen=(*state.chosen, (shape, jobs, quantiles)))
         then = tried.end()

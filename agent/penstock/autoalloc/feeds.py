@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -23,11 +23,18 @@ from penstock.pool.demand import Demand, demand_from_dict
 from penstock.pool.folder import PoolFolder, pools
 from penstock.slurm.base import Reader
 
-__all__ = ["PoolFeeds", "demand_of", "one_pass"]
+__all__ = ["PassDone", "PoolFeeds", "demand_of", "one_pass"]
 
 _log = structlog.get_logger(__name__)
 _INTERVAL: Final = 5.0
 _GLANCE: Final = 2.0
+
+
+class PassDone(NamedTuple):
+    """The verdict of a pass, if there was one, and whether the pool has allocations or tasks that wait."""
+
+    verdict: AllocationVerdict | None
+    busy: bool
 
 
 class PoolFeeds:
@@ -60,8 +67,8 @@ class PoolFeeds:
         for folder in self._ordered():
             try:
                 with held_alone(folder):
-                    await one_pass(folder, snapshot, self._slurm, self._executor, self._waits)
-                self._busy |= _is_busy(folder)
+                    done = await one_pass(folder, snapshot, self._slurm, self._executor, self._waits)
+                self._busy |= done.busy
             except NotNow:
                 continue  # somebody is at it
             except PenstockError as error:
@@ -89,12 +96,6 @@ class PoolFeeds:
         return [folder for folder in pools(self._config) if folder.wanted.exists()]
 
 
-def _is_busy(folder: PoolFolder) -> bool:
-    state = read_state(folder)
-    demand = demand_of(folder)
-    return state is not None and bool(state.allocations or (demand is not None and demand.waiting))
-
-
 def _news(folder: PoolFolder) -> object:
     """What a pass should follow soon, when it changes."""
     try:
@@ -102,26 +103,26 @@ def _news(folder: PoolFolder) -> object:
         demand = demand_of(folder)
     except (OSError, ValueError, PenstockError):
         return None
-    needs = None if demand is None else (bool(demand.waiting), sorted({member.job for member in demand.members}))
+    needs = None if demand is None else (bool(demand.waiting), demand.jobs)
     return (order.get("order"), order.get("off"), order.get("paused"), needs)
 
 
 async def one_pass(
     folder: PoolFolder, snapshot: Snapshot, slurm: Reader, executor: Executor, waits: WaitSource
-) -> AllocationVerdict | None:
+) -> PassDone:
     """One pass over one pool, which the caller has locked (`held_alone`). Raises PenstockError."""
     state = read_state(folder)
     if state is None:
-        return None
+        return PassDone(None, busy=False)
     acts = AutoActs(executor, folder, state.order)
     work = AutoPass(slurm, acts, waits, lambda: write_state(folder, state))
-    before = _leaving(state)
-    verdict = await work.run(state, demand_of(folder), snapshot)
+    before, demand = _leaving(state), demand_of(folder)
+    verdict = await work.run(state, demand, snapshot)
     if (leaving := _leaving(state)) != before:
         replace(folder.leaving, json.dumps(leaving))
     if state.off and not state.allocations:
         forget(folder)
-    return verdict
+    return PassDone(verdict, bool(state.allocations or (demand is not None and demand.waiting)))
 
 
 def _leaving(state: AutoState) -> list[str]:

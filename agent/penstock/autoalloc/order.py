@@ -27,7 +27,7 @@ _VERSION: Final = 1
 @dataclass(frozen=True, slots=True)
 class AutoOrder:
     """What the user allows: see `penstock pool auto`. `limit` and `idle` in seconds; `cores` of each node (None: whole
-    nodes); `options` are more words for sbatch; `python` and `environment` are what members are started with."""
+    nodes); `options` are more words for sbatch; `python` is what members are started with, in `workdir`."""
 
     max_nodes: int
     limit: float
@@ -46,7 +46,6 @@ class AutoOrder:
 class AutoAllocation:
     """One that was asked for. Times are seconds since 1970; `job` None: it is being submitted, or was when its process
     was killed. `waits` are quantiles (s) of the wait that was expected, `estimate` the prediction that is learned by,
-
     `why` it was asked for. `leaving`: it was taken back, or is to leave."""
 
     name: str
@@ -99,7 +98,9 @@ def read_state(folder: PoolFolder) -> AutoState | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as e:
-        raise StoreError(f"{path}: cannot be read: {e!r}; `penstock pool auto --off` and a new order help") from e
+        raise StoreError(
+            f"{path}: cannot be read: {e!r}; remove it, and give the order anew: what was asked for ends when idle"
+        ) from e
 
 
 def write_state(folder: PoolFolder, state: AutoState) -> None:

@@ -108,7 +108,7 @@ class AutoPass:
         self._tell(state, verdict, now)
         done = False
         if not state.paused and self.acts.executor.ready(self.acts.subject):
-            done = await self._submit(state, verdict, now)
+            done = await self._submit(state, verdict)
         for name in verdict.withdraw:
             await self._cancel(state, state.find(name), "the pool has all the nodes that it may have, for longer")
         for name in verdict.drain:
@@ -140,13 +140,13 @@ class AutoPass:
                 pending.append(PendingAllocation(each.name, each.shape, _starts(each.waits, now - each.submitted)))
             else:
                 left = each.shape.limit - (now - each.started)
-                running.append(RunningAllocation(each.name, each.job or 0, each.shape, left, each.joined))
+                running.append(RunningAllocation(each.name, each.shape, left, each.joined))
         return decide(demand, size, running, pending, caps, waits)
 
     # What became of them.
 
     async def _follow(self, state: AutoState, demand: Demand | None, snapshot: Snapshot, now: float) -> None:
-        there = {member.job for member in demand.members} if demand else set()
+        there = demand.jobs if demand else frozenset()
         for each in list(state.allocations):
             if each.job is None:
                 await self._find(state, each, now)
@@ -192,16 +192,16 @@ class AutoPass:
 
     # What is done.
 
-    async def _submit(self, state: AutoState, verdict: AllocationVerdict, now: float) -> bool:
+    async def _submit(self, state: AutoState, verdict: AllocationVerdict) -> bool:
         """Whether all were submitted."""
         for (shape, count), why in zip(verdict.submit, verdict.reasons, strict=False):
             geometry = _geometry(state, shape, 1)
-            for number in range(count):
+            for _ in range(count):
                 estimate = self.waits.predict(geometry)
                 told = {"index": estimate.index, "seconds": estimate.seconds, "said": dict(estimate.said)}
                 quantiles = _quantiles(self.waits.around(geometry, estimate))
                 name = f"{self.acts.prefix}{secrets.token_hex(4)}"
-                allocation = AutoAllocation(name, shape, now, quantiles, told, why)
+                allocation = AutoAllocation(name, shape, self.slurm.now(), quantiles, told, why)
                 state.allocations.append(allocation)
                 self.save()
                 try:
@@ -218,8 +218,6 @@ class AutoPass:
                     return False
                 state.failed = 0
                 self.save()
-                if number + 1 < count:
-                    now = self.slurm.now()
         return True
 
     def _refused(self, state: AutoState, error: PenstockError) -> None:
@@ -277,10 +275,7 @@ class AutoPass:
         """The wait of the last of several jobs is taken for that of one job with all their nodes."""
         geometries = {each: _geometry(state, *each) for each in wanted}
         await self.waits.prepare(list(geometries.values()))
-        found = {}
-        for each, geometry in geometries.items():
-            found[each] = _quantiles(self.waits.around(geometry, self.waits.predict(geometry)))
-        return found
+        return {each: _quantiles(self.waits.around(g, self.waits.predict(g))) for each, g in geometries.items()}
 
     def _tell(self, state: AutoState, verdict: AllocationVerdict, now: float) -> None:
         state.told = {**asdict(verdict), "at": now}
@@ -319,9 +314,8 @@ def _starts(waits: Sequence[float], since: float) -> tuple[float, ...]:
 
 def _partitions(state: AutoState, snapshot: Snapshot) -> list[Partition]:
     """Those that were named, or the default one, as far as they are up."""
-    known = snapshot.partitions.values()
-    named = [p for p in known if p.name in state.order.partitions] if state.order.partitions else []
-    return [p for p in (named or [p for p in known if p.default and not state.order.partitions]) if p.up]
+    named = state.order.partitions
+    return [p for p in snapshot.partitions.values() if p.up and (p.name in named if named else p.default)]
 
 
 def _size(state: AutoState, demand: Demand, snapshot: Snapshot, partitions: Sequence[Partition]) -> NodeSize:

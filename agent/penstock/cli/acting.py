@@ -42,18 +42,15 @@ class Acting:
     def __init__(self, config: Config, backend: Backend) -> None:
         self._config = config
         self._backend = backend
-        self._store: Store | None = None
         self._audit: Auditor | None = None
         self.slurm: Reader = backend
 
     @cached_property
     def executor(self) -> Executor:
         """The hand that changes Slurm. Raises StoreError where nothing can be written down."""
-        from penstock.upkeep.statefile import open_checked_acts  # slow to load, and not for who only looks
-
         config, slurm = self._config, self._backend
         logs.configure("error", config.log.format)  # what is done is told by the command itself
-        self._store = store = open_checked_acts(config)
+        store = self.store
         self._audit = audit = own_auditor(config, slurm.now)
         for intent in store.open_intents():
             if slurm.now() - intent.opened < _ENDED:  # another command may be at it
@@ -69,19 +66,19 @@ class Acting:
             carry_on(slurm.budget, store, slurm)
         return executor
 
-    @property
+    @cached_property
     def store(self) -> Store:
         """Where what is done is written down. Raises StoreError likewise."""
-        assert self.executor is not None
-        assert self._store is not None
-        return self._store
+        from penstock.upkeep.statefile import open_checked_acts  # slow to load, and not for who only looks
+
+        return open_checked_acts(self._config)
 
     async def close(self) -> None:
         """Neither is used afterwards."""
         if self._audit is not None:
             self._audit.close()
-        if self._store is not None:
-            self._store.close()
+        if "store" in self.__dict__:
+            self.store.close()
         await self._backend.close()
 
 

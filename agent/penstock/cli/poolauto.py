@@ -41,7 +41,7 @@ _PERIOD: Final = 5.0
 _STALE: Final = 300.0
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+@click.command()
 @in_pool
 @click.option("--max-nodes", type=click.IntRange(1, 100_000), help="Nodes that work at once, at most: gives the order.")
 @click.option(
@@ -208,8 +208,8 @@ async def _passes(config: Config, folder: PoolFolder) -> None:
             try:
                 snapshot = await looking.look()
                 with held_alone(folder):
-                    verdict = await one_pass(folder, snapshot, hand.slurm, executor, looking.waits)
-                for reason in verdict.reasons if verdict else ():
+                    done = await one_pass(folder, snapshot, hand.slurm, executor, looking.waits)
+                for reason in done.verdict.reasons if done.verdict else ():
                     click.echo(f"{time.strftime('%H:%M:%S')} {reason}")
                 said = ""
             except PenstockError as e:

@@ -86,7 +86,7 @@ def test_a_short_one_may_fill_a_hole_while_the_long_ones_wait():
 
 def test_short_ones_that_wait_are_withdrawn_when_the_long_ones_are_there():
     need = demand(tasks(4000), members=tuple(member(str(n), 3 * HOUR) for n in range(8)))
-    running = [RunningAllocation(f"r{n}", n, shape(), 3 * HOUR, joined=True) for n in range(8)]
+    running = [RunningAllocation(f"r{n}", shape(), 3 * HOUR, joined=True) for n in range(8)]
     pending = [PendingAllocation("short", shape(HOUR), AT_ONCE), PendingAllocation("next", shape(), AT_ONCE)]
     verdict = decide(need, SIZE, running, pending, CAPS, waits(need))
     assert verdict.withdraw == ("short",)
@@ -94,8 +94,8 @@ def test_short_ones_that_wait_are_withdrawn_when_the_long_ones_are_there():
 
 def test_a_short_successor_of_one_that_ends_stays():
     need = demand(tasks(4000), members=tuple(member(str(n), 3 * HOUR) for n in range(8)))
-    running = [RunningAllocation(f"r{n}", n, shape(), 3 * HOUR, joined=True) for n in range(7)]
-    running.append(RunningAllocation("ends", 7, shape(), 600.0, joined=True))
+    running = [RunningAllocation(f"r{n}", shape(), 3 * HOUR, joined=True) for n in range(7)]
+    running.append(RunningAllocation("ends", shape(), 600.0, joined=True))
     pending = [PendingAllocation("next", shape(HOUR), AT_ONCE)]
     assert decide(need, SIZE, running, pending, CAPS, waits(need)).withdraw == ()
 
@@ -106,7 +106,7 @@ def test_a_successor_is_submitted_a_wait_ahead_and_not_before():
     ends = RESERVE + 300.0 + JOIN + 20.0  # before its limit nothing new begins any more, and that takes a while
     for left, expected in ((2.5 * HOUR, 0), (650.0 + ends, 0), (590.0 + ends, 1)):
         need = demand(tasks(4000), members=(member("1", left - RESERVE),))
-        running = [RunningAllocation("r", 1, shape(), left, joined=True)]
+        running = [RunningAllocation("r", shape(), left, joined=True)]
         verdict = decide(need, SIZE, running, [], caps, waits(need, wait, caps))
         assert asked(verdict) == expected, left
 
@@ -114,7 +114,7 @@ def test_a_successor_is_submitted_a_wait_ahead_and_not_before():
 def test_one_that_is_queued_is_successor_enough():
     caps = AutoCaps(1, 1, {"batch": 4 * HOUR})
     need = demand(tasks(4000), members=(member("1", 300.0),))
-    running = [RunningAllocation("r", 1, shape(), 340.0, joined=True)]
+    running = [RunningAllocation("r", shape(), 340.0, joined=True)]
     pending = [PendingAllocation("next", shape(), (60.0, 120.0, 300.0, 600.0))]
     assert decide(need, SIZE, running, pending, caps, waits(need, (60.0, 120.0, 300.0, 600.0), caps)).submit == ()
 
@@ -122,9 +122,9 @@ def test_one_that_is_queued_is_successor_enough():
 def test_the_old_one_goes_when_its_successor_has_joined_and_not_before():
     caps = AutoCaps(1, 1, {"batch": 4 * HOUR})
     need = demand(tasks(4000), members=(member("1", 300.0), member("2", 3 * HOUR)))
-    old = RunningAllocation("old", 1, shape(), 340.0, joined=True)
+    old = RunningAllocation("old", shape(), 340.0, joined=True)
     for joined, drained in ((False, ()), (True, ("old",))):
-        new = RunningAllocation("new", 2, shape(), 4 * HOUR, joined=joined)
+        new = RunningAllocation("new", shape(), 4 * HOUR, joined=joined)
         assert decide(need, SIZE, [old, new], [], caps, waits(need, AT_ONCE, caps)).drain == drained
 
 
@@ -178,7 +178,7 @@ QUANTILES = st.lists(st.floats(0, 1e6), min_size=4, max_size=4).map(lambda q: tu
 )
 def test_no_verdict_breaks_the_caps(count, seconds, runs, waiting, quantiles):
     need = demand(tasks(count, seconds), members=tuple(member(str(n), left) for n, (left, _) in enumerate(runs)))
-    running = [RunningAllocation(f"r{n}", n, shape(), left, joined) for n, (left, joined) in enumerate(runs)]
+    running = [RunningAllocation(f"r{n}", shape(), left, joined) for n, (left, joined) in enumerate(runs)]
     pending = [PendingAllocation(f"p{n}", shape(limit), starts) for n, (limit, starts) in enumerate(waiting)]
     verdict = decide(need, SIZE, running, pending, CAPS, waits(need, quantiles))
     assert asked(verdict) + len(pending) <= max(2 * CAPS.max_nodes, len(pending))

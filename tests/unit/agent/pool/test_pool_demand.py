@@ -73,7 +73,7 @@ def test_a_task_that_has_overrun_still_takes_a_while():
     assert pool.demand(100.0, 0, ()).members[0].busy == pytest.approx(10.0)
 
 
-def test_tasks_of_daks_own_clients_count():
+def test_tasks_of_dasks_own_clients_count():
     told = machine().demand(0.0, 7, ())
     assert told.waiting[0].count == 7
     assert not told.idle
