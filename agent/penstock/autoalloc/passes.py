@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from penstock.api import Geometry, Job, Partition, Snapshot, Verb, plural
+from penstock.api import Geometry, Job, JobState, Partition, Snapshot, Verb, plural
 from penstock.autoalloc.acts import AutoActs
 from penstock.autoalloc.choose import (
     QUANTILES,
@@ -176,6 +176,8 @@ class AutoPass:
             return
         if allocation.started is None and (row is None or row.start is None):
             self._learn(state, allocation, Observation.more_than(max(now - allocation.submitted, 0.0)))
+        if row is not None and row.state is JobState.COMPLETED:
+            return  # it had joined and left between two looks, when there was nothing to do any more
         state.lost += 1
         how = f"ended as {row.state.value}" if row is not None else "is gone"
         self.acts.say(Verb.NOTHING, "lost", f"job {allocation.job} {how} before it had joined the pool")

@@ -207,6 +207,18 @@ async def test_allocations_that_never_join_make_it_give_up(scene: Scene) -> None
 
 
 @virtual
+async def test_allocations_that_come_too_late_and_leave_at_once_are_no_failures(scene: Scene) -> None:
+    for _ in range(5):
+        await scene.look(scene.need(400))
+        scene.backend.clock.advance(5)
+        for job in scene.living():
+            scene.engine.end(scene.engine.job(job), JobState.COMPLETED)
+        scene.backend.clock.advance(10)
+    assert scene.state.paused == ""
+    assert len(scene.engine.records) > 6
+
+
+@virtual
 async def test_what_is_queued_is_taken_back_when_nothing_has_waited_for_a_while(scene: Scene) -> None:
     await scene.block()
     await scene.look(scene.need(400))
