@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -19,10 +18,12 @@ from test_snakemake_executor import Flow
 
 from conftest import empty
 from penstock_lab.cluster import Cluster
+from penstock_lab.intervals import ratio_of_means
 from snakemakes import programs
 
 pytest.importorskip("distributed")
-ROUNDS = int(os.environ.get("PENSTOCK_TEST_SNAKEMAKE_ROUNDS", "10"))
+ROUNDS = int(os.environ.get("PENSTOCK_TEST_SNAKEMAKE_ROUNDS", "2"))
+"""Ten for figures with an interval: eight minutes each."""
 WAITING = 5
 """Jobs of a rival that wait at any time."""
 NODES = 4
@@ -132,13 +133,10 @@ def test_levels_do_not_wait_for_the_queue_again(cluster, snakemake):
     finally:
         for node in [f"n{i}" for i in range(NODES + 1, 9)]:
             cluster.run_as("root", ["scontrol", "update", f"nodename={node}", "state=resume"])
-    for how in ("ahead", "pool"):
+    for one, other in (("ahead", "slurm"), ("pool", "slurm"), ("pool", "ahead")):
         for what in ("makespan", "between"):
-            shares = [getattr(a, what) / getattr(b, what) for a, b in zip(took[how], took["slurm"], strict=True)]
-            interval = f"{min(shares):.2f} to {max(shares):.2f}"
-            print(f"{how}: {what} {statistics.mean(shares):.2f} of the plug-in for Slurm, {interval}")
-    shares = [a.makespan / b.makespan for a, b in zip(took["pool"], took["ahead"], strict=True)]
-    print(f"pool over ahead, makespan: {statistics.mean(shares):.2f}, {min(shares):.2f} to {max(shares):.2f}")
+            these, those = ([getattr(each, what) for each in took[how]] for how in (one, other))
+            print(f"{what}, {one} over {other}: {ratio_of_means(these, those).told()}")
     plain = took["slurm"]
     for how in ("ahead", "pool"):
         assert sum(one.between for one in took[how]) <= 0.25 * sum(one.between for one in plain)

@@ -36,8 +36,8 @@ GOALS = {"busy share": 0.9, "scheduler ms per task": 2.0, "seconds until a join 
 class World:
     """A cluster and a folder of one of its users."""
 
-    def __init__(self, nodes: int, cores: int) -> None:
-        folder = Path(f"/var/tmp/pst-bench-pool-{os.getpid()}")
+    def __init__(self, nodes: int, cores: int, name: str = "") -> None:
+        folder = Path(f"/var/tmp/pst-bench-pool-{os.getpid()}{name}")
         self.cluster = up(ClusterSpec(nodes=nodes, folder=folder, cpus=cores, select="cons_tres"))
         self.place = Path(tempfile.mkdtemp(prefix="penstock-bench-", dir="/var/tmp"))
         user = self.cluster.user("alice")

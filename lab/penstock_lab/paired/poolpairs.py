@@ -30,7 +30,7 @@ from penstock_lab.paired.windows import others, read_lines
 from penstock_lab.papers.drive import let_arrive
 from penstock_lab.papers.site import LOGS, MACHINES, cluster
 
-__all__ = ["PoolWindow", "measured", "workload_of"]
+__all__ = ["AUTO", "HQ", "PoolWindow", "measured", "report", "workload_of"]
 
 AUTO: Final = "pool auto"
 HQ: Final = ("hq, backlog 1", "hq, backlog 4")
