@@ -47,7 +47,7 @@ say "bundling Penstock and what it needs"
 "$PYTHON" -m venv "$work/tools"
 "$PYTHON" -m venv --without-pip --symlinks "$root/$PLACE"
 pip=$work/tools/bin/pip
-"$pip" -q wheel --no-deps --wheel-dir "$work" "$SOURCE" "$SOURCE/dmr" "$SOURCE/lab"
+"$pip" -q wheel --no-deps --wheel-dir "$work" "$SOURCE" "$SOURCE"/{dmr,lab,plugins/portals,plugins/snakemake-executor}
 wheel=$(ls "$work"/penstock-*.whl)
 library=$(ls "$work"/penstock_dmr-*.whl)
 bundle() { "$pip" -q --python "$root/$PLACE/bin/python" install --no-compile --no-warn-script-location "$@"; }
@@ -99,8 +99,15 @@ put 644 "$SOURCE/systemd/penstock-user.service" usr/lib/systemd/user/penstock-us
 sed -i 's|^ExecStart=%h/.local/bin/|ExecStart=/usr/bin/|' "$root/usr/lib/systemd/user/penstock-user.service"
 put 644 "$SOURCE/systemd/penstock.sysusers" usr/lib/sysusers.d/penstock.conf
 put 644 "$SOURCE/systemd/penstock.tmpfiles" usr/lib/tmpfiles.d/penstock.conf
-# For users: the wheel, to `import dmr` in environments of their own; libdmr as source, since it must fit their MPI.
-put 644 "$library" "usr/share/penstock/${library##*/}"
+# For environments of others: the wheels of the library, of Snakemake's executor with the agent's that it is made for, and of
+# JupyterHub's spawner. libdmr as source, since it must fit their MPI.
+for file in "$wheel" "$library" "$work"/{penstock_portals,snakemake_executor_plugin_penstock}-*.whl; do
+    put 644 "$file" "usr/share/penstock/${file##*/}"
+done
+# The app for Open OnDemand as it is copied to the portal's host, with what it imports.
+(cd "$SOURCE/plugins/portals/ondemand" && find . -type f ! -name '*.pyc' -exec install -D -m 644 {} "$root/usr/share/penstock/ondemand/{}" \;)
+(cd "$SOURCE/plugins/portals" && find penstock_portals -type f ! -name '*.pyc' \
+    -exec install -D -m 644 {} "$root/usr/share/penstock/ondemand/app/{}" \;)
 put 644 "$SOURCE/deploy/penstock.yaml" usr/share/penstock/penstock.yaml
 for file in "$SOURCE"/deploy/{grafana,prometheus}/*; do put 644 "$file" "usr/share/penstock/${file#"$SOURCE/deploy/"}"; done
 for file in "$SOURCE"/dmr/c/{Makefile,*.[ch],examples/*.c}; do put 644 "$file" "usr/share/penstock/libdmr/${file#"$SOURCE/dmr/c/"}"; done

@@ -148,6 +148,12 @@ def test_the_package_comes_and_goes_without_a_trace(machine: Machine, packages: 
     assert machine.script("find /usr/lib/penstock -newer /var/lib/dpkg/info/penstock.list") == ""
     imported = "import distributed, deap, dmr, penstock_plugins, numpy; print('all')"
     assert machine.script(f'cd /; /usr/lib/penstock/bin/python -c "{imported}"') == "all\n"
+    # For environments of others: wheels, and Open OnDemand's app as it is copied.
+    wheels = machine.script("cd /usr/share/penstock; ls *.whl").split()
+    named = {"penstock", "penstock_dmr", "penstock_portals", "snakemake_executor_plugin_penstock"}
+    assert {wheel.partition("-")[0] for wheel in wheels} == named
+    app = "import passenger_wsgi; print(callable(passenger_wsgi.application))"
+    assert machine.script(f"cd /usr/share/penstock/ondemand/app; python3 -B -c '{app}'") == "True\n"
     machine.script("systemd-analyze verify --man=no /usr/lib/systemd/system/penstock.service")
 
     # The laboratory is a package of its own.

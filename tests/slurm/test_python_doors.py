@@ -120,7 +120,7 @@ def test_a_call_that_fails_ends_joblibs_others(pool: SlurmPool):
 
 
 def test_parsl(pool: SlurmPool):
-    (_behind_fronts, on_a_pool, _ahead) = examples("parsl.md")
+    (on_a_pool, _ahead) = examples("parsl-pool.md")
     more = (
         "\n@parsl.bash_app\n"
         "def whose(stdout='whose.out'):\n    return 'echo $SLURMD_NODENAME; exit 3'\n"
@@ -155,10 +155,10 @@ def test_psij(pool: SlurmPool):
     assert (code, said[2]) == ("3", "CANCELED")
 
 
-@pytest.mark.parametrize("page", ["dask-jobqueue.md", "parsl.md"])
-def test_examples_that_submit_jobs_of_their_own(pool: SlurmPool, page: str):
+@pytest.mark.parametrize("pages", [["dask-jobqueue.md"], ["parsl.md", "parsl-pool.md"]])
+def test_examples_that_submit_jobs_of_their_own(pool: SlurmPool, pages: list[str]):
     """Without an agent: the rules do as they do then."""
-    first, *_on_a_pool, last = examples(page)
+    first, *_on_a_pool, last = [program for page in pages for program in examples(page)]
     for program in (first, last):
         said = run(pool, program.replace('"1GB"', '"500MB"'))
         assert said.splitlines()[-1] in ("[0, 1, 4, 9]", "(0, 1, 4, 9)")

@@ -80,7 +80,7 @@ class _Step:
         stdin = self._input()
         os.chdir(folder)
         for rank in range(self._ask.count):
-            self._copies.append(self._start(rank, stdin, here))
+            self._start(rank, stdin, here)
         self._follow()
         return self._told()
 
@@ -136,7 +136,7 @@ class _Step:
         append = (self._ask.words.value("open-mode") or "t").startswith("a")
         return self._opened(wanted, rank, os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if append else os.O_TRUNC))
 
-    def _start(self, rank: int, stdin: dict[int, int], here: str) -> _Copy:
+    def _start(self, rank: int, stdin: dict[int, int], here: str) -> None:
         environ = copy_environment(self._ask, self._environ, self._number, rank)
         ends: dict[int, int] = {}
         pipes: dict[int, int] = {}
@@ -150,16 +150,17 @@ class _Step:
                 pipes[ours] = stream
             ends[stream] = target
         ends[0] = stdin.get(rank, -1)
-        # A signal in between would be taken by our handler in the child, and be lost.
+        # A signal in between would be taken by our handler in the child, or here before the copy is one that it is
+        # passed on to, and be lost.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
         pid = os.fork()
         if pid == 0:
             _be(self._ask.command, ends, environ, before)
+        self._copies.append(_Copy(rank, pid, pipes))
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for stream, target in ends.items():
             if stream and any(stream == of for of in pipes.values()) and target not in (1, 2):
                 os.close(target)
-        return _Copy(rank, pid, pipes)
 
     def _follow(self) -> None:
         """Tell on what they say until all have ended."""

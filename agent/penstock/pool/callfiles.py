@@ -16,9 +16,20 @@ from penstock.errors import PenstockError
 from penstock.pool.folder import PoolFolder
 from penstock.pool.model import PoolTask, task_from_dict
 
-__all__ = ["PoolCall", "call_files", "calls_folder"]
+__all__ = ["MemberTraceback", "PoolCall", "call_files", "calls_folder"]
 
 _CALL: Final = ("-m", "penstock.pool.call")
+
+
+class MemberTraceback(Exception):
+    """Where on the member something was raised: the cause of what is raised here. `tb` is its text."""
+
+    def __init__(self, tb: str) -> None:
+        super().__init__(tb)
+        self.tb = tb
+
+    def __str__(self) -> str:
+        return f"\n{self.tb}"
 
 
 class PoolCall:
@@ -53,17 +64,17 @@ class PoolCall:
         return PoolCall(task, file)
 
     def result(self, number: int, phase: str, why: str) -> Any:  # noqa: ANN401
-        """What the function has returned; raises what it has raised in its last attempt, and PenstockError if there was
-        no end of its own. Once only: what it left is removed."""
+        """What the function has returned; raises what it has raised in its last attempt, caused by a MemberTraceback,
+        and PenstockError if there was no end of its own. Once only: what it left is removed."""
         result = self._file.with_suffix(".result")
         try:
-            returned, value = cloudpickle.loads(result.read_bytes())
+            returned, value, *where = cloudpickle.loads(result.read_bytes())  # a member of before does not say where
         except FileNotFoundError:
             raise PenstockError(f"task {number} {phase}: {why}") from None
         finally:
             self.forget()
         if not returned:
-            raise value
+            raise value from (MemberTraceback(where[0]) if where else None)
         return value
 
     def forget(self) -> None:

@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures import wait as wait_for
+from functools import partial
+from itertools import islice
 from typing import Any, Final, ParamSpec, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from penstock.config import load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
@@ -82,6 +84,18 @@ def _check_nameless(task: Mapping[str, Any]) -> None:
         raise UserError("task: name: each call has one of its own, or they would all be one task")
 
 
+def _each(fn: Callable[..., _T], calls: Sequence[tuple[Any, ...]]) -> list[_T]:
+    return [fn(*arguments) for arguments in calls]
+
+
+def _one_by_one(chunks: Iterable[list[_T]]) -> Iterator[_T]:
+    """What the chunks hold; nothing that was yielded is kept."""
+    for chunk in chunks:
+        chunk.reverse()
+        while chunk:
+            yield chunk.pop()
+
+
 class PoolExecutor(Executor):
     """Calls in the pool of that name. `task` says what each of them needs, with the keys of a line of
     `pool submit --file`; a call that raises is not tried again unless it says `retries`. A scheduler may be away for
@@ -101,6 +115,7 @@ class PoolExecutor(Executor):
         self._patience = patience
         self._door = threading.Lock()
         self._closed = False
+        self._over = False  # the thread has heard that no more calls come
         self._open: set[_Open] = set()
         self._running: dict[int, _Open] = {}
         self._handed: list[_Open | None] = []  # what the thread has not seen yet; None: there comes no more
@@ -129,8 +144,27 @@ class PoolExecutor(Executor):
                 raise RuntimeError("cannot schedule new futures after shutdown")
             self._open.add(one)
             self._hand(one)
-        one.future.add_done_callback(lambda future: self._cancelled(one) if future.cancelled() else None)
+        kept = ref(one)  # by the executor, while it is open: a future holds nothing that holds it
+        one.future.add_done_callback(lambda future: self._cancelled(kept()) if future.cancelled() else None)
         return one.future
+
+    def map(
+        self,
+        fn: Callable[..., _T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        **more: Any,  # noqa: ANN401
+    ) -> Iterator[_T]:
+        """As of Python's executors. `chunksize` calls are one task, with one process: for calls that are shorter than
+        the start of one. Raises ValueError for one below 1; `more` is what later releases of Python have."""
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        if chunksize == 1:
+            return super().map(fn, *iterables, timeout=timeout, **more)
+        calls = zip(*iterables, strict=False)
+        chunks = iter(lambda: list(islice(calls, chunksize)), [])
+        return _one_by_one(super().map(partial(_each, fn), chunks, timeout=timeout, **more))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls. `wait`: until all have ended; `cancel_futures`: end them instead."""
@@ -146,9 +180,9 @@ class PoolExecutor(Executor):
             wait_for(left)
             self._thread.join()
 
-    def _cancelled(self, one: _Open) -> None:
+    def _cancelled(self, one: _Open | None) -> None:
         with self._door:
-            if one in self._open:  # else it has just ended
+            if one is not None and one in self._open:  # else it has just ended
                 self._hand(one)
 
     def _hand(self, one: _Open | None) -> None:
@@ -173,21 +207,27 @@ class PoolExecutor(Executor):
         async with PoolLine(self._folder, self._patience) as line:
             watching: asyncio.Task[None] | None = None
             try:
-                over = False
-                while not over or self._open:
-                    batch = [await self._queue.get()]
-                    while not self._queue.empty() and len(batch) < _BATCH:
-                        batch.append(self._queue.get_nowait())
-                    over = over or None in batch
+                while not self._over or self._open:
+                    # None of what comes is held here while more is waited for: a result belongs to who asked for it.
+                    batch = await self._next()
                     if watching is None and self._open:
                         place = await line.ask("ends", {"from": None, "life": "", "seconds": 0})
                         watching = asyncio.create_task(self._watch(line, place))
-                    await self._pass_on(line, [one for one in batch if one is not None])
+                    await self._pass_on(line, batch)
+                    del batch
             except Exception as e:  # whatever it is, nobody must wait for ever
                 self._give_up(e)
             finally:
                 if watching is not None:
                     watching.cancel()
+
+    async def _next(self) -> list[_Open]:
+        """What has come, once there is something."""
+        batch = [await self._queue.get()]
+        while not self._queue.empty() and len(batch) < _BATCH:
+            batch.append(self._queue.get_nowait())
+        self._over = self._over or None in batch
+        return [one for one in batch if one is not None]
 
     async def _pass_on(self, line: PoolLine, batch: list[_Open]) -> None:
         """Submit what is new, and end what was cancelled."""

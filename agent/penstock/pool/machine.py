@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from penstock.errors import UserError
 from penstock.pool.demand import Demand, MemberLoad, TaskBatch, TaskRunTimes, coalesced
-from penstock.pool.entries import KEPT, TaskEntries, TaskEntry, encode
+from penstock.pool.endings import LOG, TaskEndings
+from penstock.pool.entries import KEPT, TaskEntries, TaskEntry
 from penstock.pool.jobqueue import JobQueue
 from penstock.pool.model import (
     AttemptOutcome,
@@ -32,10 +33,6 @@ from penstock.pool.model import (
 from penstock.pool.placement import Load, MemberRoom, PoolPlacement, TaskGroup, TaskShape, shape_of
 
 __all__ = ["Kill", "Machine", "SignalAttempt", "StartAttempt", "Station", "TaskEntry"]
-
-LOG: Final = 2
-"""The version of a log that begins with a snapshot, told by its first line. That has no `op`, so that a scheduler which
-knows nothing of snapshots refuses the log."""
 
 _SMALLEST_LOST_TIME: Final = 1.0
 _CLAIM: Final = 30.0  # seconds that members have to come back to a new scheduler with what they run
@@ -110,12 +107,8 @@ class Machine:
         self.stations: dict[str, Station] = {}
         self.journal: list[dict[str, Any]] = []
         self.faults = 0  # pairs of a placement that were against the rules
-        # Tasks in the order in which they have ended for good, again if they were run again; the first `over_from` of
-        # all ends are not in it any more.
-        self.over: list[int] = []
-        self.over_from = 0
-        self._outdated: Counter[int] = Counter()  # places in it of tasks that were run again since
         self.queue = JobQueue(self.entries)
+        self.endings = TaskEndings(self.entries, self.queue)
         self._run_times = TaskRunTimes()
         self._names: dict[str, int] = {}
         self._waiting: dict[TaskShape, dict[int, None]] = {}
@@ -337,14 +330,7 @@ class Machine:
 
     def recent(self, since: float) -> list[TaskEntry]:
         """Those that have not ended, and those that have since then, in the order of their numbers."""
-        found = {entry.id: entry for entry in self.entries.open()}
-        for number in reversed(self.over):
-            entry = self.entries.get(number)
-            if entry is not None and entry.phase.final:
-                if entry.ended < since:
-                    break
-                found[number] = entry
-        return [found[number] for number in sorted(found)]
+        return sorted([*self.entries.open(), *self.endings.recent(since)], key=lambda entry: entry.id)
 
     def forgotten(self, number: int) -> bool:
         """Whether there was such a task, and nothing is known of it any more."""
@@ -427,59 +413,15 @@ class Machine:
 
         Kept are those that are `spared`, those that a job waits for, and arrays as a whole while one of it is kept.
         """
-        surplus = len(self.entries) - self.open - most
-        old: dict[int, TaskEntry] = {}
-        looked_at = 0
-        for number in self.over:
-            entry = self.entries.get(number)
-            if self._outdated[number] or entry is None or not entry.phase.final:
-                self._outdated[number] = max(self._outdated[number] - 1, 0)
-            elif len(old) >= surplus and entry.ended >= before:
-                break
-            else:
-                old[number] = entry
-            looked_at += 1
-        kept = old.keys() & (self._needed() | spared)
-        arrays = {self.queue.base(entry): entry for n, entry in old.items() if n in self.entries.jobs}
-        for entry in arrays.values():
-            array = self.queue.array(entry)
-            if array & kept or not array <= old.keys():
-                kept |= array & old.keys()
-        gone = []
-        for number, entry in old.items():
-            if number not in kept:
-                if self._names.get(entry.task.name) == number:
-                    del self._names[entry.task.name]
-                gone.append((entry, self.entries.forget(entry)))
-        # What is kept is told once more to who has not heard of it yet; nobody's place becomes another's.
-        self.over[:looked_at] = [number for number in old if number in kept]
-        self.over_from += looked_at - len(kept)
-        self._outdated = +self._outdated
+        gone = self.endings.forget(before, len(self.entries) - self.open - most, spared)
+        for entry, _files in gone:
+            if self._names.get(entry.task.name) == entry.id:
+                del self._names[entry.task.name]
         return gone
 
     def snapshot(self) -> Iterator[bytes]:
         """The lines of a log that says what this machine knows. `journal` must be empty: it is not part of it."""
-        forgotten = {str(phase): count for phase, count in self.entries.forgotten.items()}
-        yield encode({"log": LOG, "last": self.entries.last, "forgotten": forgotten})
-        needed = self._needed()
-        ended = dict.fromkeys(reversed(self.over))  # by their last ends
-        for number in reversed(ended):
-            entry = self.entries.get(number)
-            if entry is not None and entry.phase.final:
-                yield self.entries.line(number, settle=number not in needed)
-        for entry in self.entries.open():
-            yield self.entries.line(entry.id)
-
-    def _needed(self) -> set[int]:
-        """The jobs that others wait for."""
-        return {
-            number
-            for entry in self.entries.open()
-            if entry.task.job is not None
-            for after in entry.task.job.after
-            if after.job is not None
-            for number in self.queue.of_job(after.job)
-        }
+        return self.endings.snapshot()
 
     def busy_cores(self, station: Station) -> float:
         """Cores of a member that run tasks, whosever these are."""
@@ -554,7 +496,7 @@ class Machine:
             self._names[entry.task.name] = entry.id
         self._count[entry.phase] += 1
         if entry.phase.final:
-            self.over.append(entry.id)
+            self.endings.add(entry.id)
             self.queue.knows(entry)
         elif entry.phase is TaskPhase.WAITING:
             self._wait(entry)
@@ -563,7 +505,7 @@ class Machine:
             self.queue.begun(entry)
 
     def _again(self, entry: TaskEntry) -> None:
-        self._outdated[entry.id] += 1
+        self.endings.outdate(entry.id)
         self.entries.revive(entry)
         entry.failed, entry.shape = 0, shape_of(entry.task)
         self._turn(entry, TaskPhase.WAITING)
@@ -643,7 +585,7 @@ class Machine:
             self._turn(entry, TaskPhase.WAITING)
             self._wait(entry)
         if entry.phase.final:
-            self.over.append(entry.id)
+            self.endings.add(entry.id)
             if job is not None:
                 self.queue.over(entry)
 

@@ -432,19 +432,19 @@ class PoolScheduler(SchedulerPlugin):
         some seconds, and the place after them. A scheduler that was started anew (another `life`) counts from 0.
         `missed`: some that are not kept any more may have been among them."""
         machine = self.machine
-        place = machine.over_from + len(machine.over) if body["from"] is None else int(body["from"])
+        place = machine.endings.count if body["from"] is None else int(body["from"])
         missed = False
         if body["life"] not in ("", self._life):
             place, missed = 0, bool(machine.entries.forgotten)
         deadline = time.monotonic() + body["seconds"]
-        while machine.over_from + len(machine.over) <= place and not self._stop.is_set():
+        while machine.endings.count <= place and not self._stop.is_set():
             if time.monotonic() > deadline:
                 break
             await asyncio.sleep(_GLANCE)
-        missed = missed or place < machine.over_from
-        first = max(place - machine.over_from, 0)
-        numbers = machine.over[first : first + _MANY]
-        next_place = machine.over_from + first + len(numbers)
+        missed = missed or place < machine.endings.gone
+        first = max(place - machine.endings.gone, 0)
+        numbers = machine.endings.order[first : first + _MANY]
+        next_place = machine.endings.gone + first + len(numbers)
         return {"life": self._life, "next": next_place, "missed": missed, "tasks": report.ended(machine, numbers)}
 
     def _stop_when(self, body: dict[str, Any]) -> dict[str, int]:

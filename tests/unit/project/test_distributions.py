@@ -1,4 +1,4 @@
-"""The four distributions, as wheels: what is in them, what they pull, and an upgrade from the one that 0.1.0 was."""
+"""The five distributions, as wheels: what is in them, what they pull, and an upgrade from the one that 0.1.0 was."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ SOURCES = {
     "penstock-dmr": PROJECT / "dmr",
     "penstock-lab": PROJECT / "lab",
     SNAKEMAKE: PROJECT / "plugins" / "snakemake-executor",
+    "penstock-portals": PROJECT / "plugins" / "portals",
 }
 
 
@@ -63,6 +64,7 @@ def test_what_is_in_them(wheels):
     assert tops(wheels["penstock-dmr"]) == {"penstock_dmr", "dmr.py"}
     assert tops(wheels["penstock-lab"]) == {"penstock_lab"}
     assert tops(wheels[SNAKEMAKE]) == {"snakemake_executor_plugin_penstock"}
+    assert tops(wheels["penstock-portals"]) == {"penstock_portals"}
 
 
 def version(wheel: Path) -> str:
@@ -74,6 +76,7 @@ def test_they_have_one_version_and_ask_for_each_other_by_it(wheels):
     assert f"penstock-dmr=={__version__}" in needs(wheels["penstock"])
     assert needs(wheels["penstock-lab"]) == [f"penstock=={__version__}"]
     assert f"penstock[pool]=={__version__}" in needs(wheels[SNAKEMAKE])
+    assert needs(wheels["penstock-portals"]) == [], "the hub's own environment has what its spawner needs"
 
 
 @pytest.fixture(scope="module")

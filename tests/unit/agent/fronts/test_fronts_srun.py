@@ -220,3 +220,19 @@ def test_outside_of_a_job_of_a_pool_the_real_one_runs(here: Here, tmp_path: Path
         here.environment = there
     assert here.run("--jobid=12", "x").stdout == "real --jobid=12 x\n"
     assert here.run("--version").stdout == "real --version\n"
+
+
+def test_a_signal_that_comes_while_a_copy_starts_is_handed_on(here: Here):
+    program = (
+        "import os, signal, sys\n"
+        "from penstock.fronts.srun import front_srun\n"
+        "unblock = signal.pthread_sigmask\n"
+        "def late(how, signals):\n"
+        "    if how == signal.SIG_SETMASK and os.getpid() == ours:\n"
+        "        os.kill(ours, signal.SIGTERM)\n"
+        "    return unblock(how, signals)\n"
+        "ours, signal.pthread_sigmask = os.getpid(), late\n"
+        "sys.exit(front_srun(None, ['-n1', 'sleep', '30'], dict(os.environ)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env=here.environment, cwd=here.folder, timeout=60)
+    assert done.returncode == 128 + signal.SIGTERM

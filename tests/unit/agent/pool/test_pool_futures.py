@@ -27,6 +27,7 @@ pytest.importorskip("distributed")
 from test_pool_live import LIMIT, Live
 
 from penstock.errors import PenstockError
+from penstock.pool.callfiles import MemberTraceback
 from penstock.pool.futures import PoolExecutor
 
 
@@ -69,6 +70,12 @@ def gated(value: object, gate: str) -> object:
 
 def pick(*args: object, **kwargs: object) -> tuple[object, ...]:
     return (*args, *sorted(kwargs.items()))
+
+
+def process_of(_: object) -> int:
+    import os
+
+    return os.getpid()
 
 
 def divide(a: float, b: float) -> float:
@@ -128,6 +135,19 @@ def test_an_exception_is_raised_where_the_result_is_asked_for(executor: PoolExec
     assert isinstance(future.exception(), ZeroDivisionError)
 
 
+def test_it_says_where_on_the_member_it_was_raised(executor: PoolExecutor):
+    error = executor.submit(divide, 1, 0).exception(LIMIT)
+    assert isinstance(error, ZeroDivisionError)
+    assert isinstance(error.__cause__, MemberTraceback)
+    assert ", in divide" in error.__cause__.tb
+
+
+def test_what_ends_a_program_is_raised_where_the_result_is_asked_for(executor: PoolExecutor):
+    ended = executor.submit(sys.exit, 3).exception(LIMIT)
+    assert isinstance(ended, SystemExit)
+    assert ended.code == 3
+
+
 def test_a_result_that_is_false_is_one(executor: PoolExecutor):
     assert list(executor.map(pick, [])) == []
     assert [executor.submit(kind).result(LIMIT) for kind in (bool, str, dict)] == [False, "", {}]
@@ -150,6 +170,13 @@ def test_map_keeps_the_order_and_stops_at_the_shortest(executor: PoolExecutor, p
     assert list(late) == [0, 1, 2]
     assert list(executor.map(pow, [2, 3], [3, 2], chunksize=2)) == [8, 9]
     assert list(executor.map(pow, [], [])) == []
+
+
+def test_map_makes_one_task_of_a_chunk(executor: PoolExecutor):
+    own = list(executor.map(process_of, range(5), chunksize=3))
+    assert (len(set(own[:3])), len(set(own[3:])), len(set(own))) == (1, 1, 2)
+    with pytest.raises(ValueError, match="chunksize"):
+        executor.map(process_of, range(5), chunksize=0)
 
 
 def test_map_raises_in_its_turn(executor: PoolExecutor):
@@ -272,11 +299,17 @@ def test_an_error_within_the_context_still_waits_for_the_calls(place: Path):
 
 def test_a_program_that_ends_without_shutdown_waits_for_its_calls(place: Path, live: Live):
     program = (
+        "import atexit\n"
         "from penstock.pool.futures import PoolExecutor\n"
-        "future = PoolExecutor().submit(int, '7')\n"
+        "pool = PoolExecutor()\n"
+        "future = pool.submit(int, '7')\n"
         "future.add_done_callback(lambda it: print(it.result(), flush=True))\n"
+        "def late():\n"
+        "    try:\n        pool.submit(int)\n"
+        "    except RuntimeError as e:\n        print(e)\n"
+        "atexit.register(late)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], env=live.environment, capture_output=True, text=True, timeout=LIMIT
     )
-    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "7\ncannot schedule new futures after shutdown\n"), done.stderr

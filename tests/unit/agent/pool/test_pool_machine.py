@@ -347,7 +347,7 @@ def told(it: Machine, log: list[dict] | None = None, now: float = 0.0) -> tuple[
     """All that a machine knows that was made from a log."""
     if log is not None:
         it.recall(log, now)
-    ends = [n for n in dict.fromkeys(reversed(it.over)) if it.entries[n].phase.final]
+    ends = [n for n in dict.fromkeys(reversed(it.endings.order)) if it.entries[n].phase.final]
     return dict(it.entries.items()), it.counts(), it.entries.last, ends
 
 

@@ -73,7 +73,7 @@ class TestWhatASnapshotSays:
         for number, entry in it.entries.items():
             entry.address = ""  # no business of another scheduler
             assert made.entries[number] == entry
-        assert made.counts() == it.counts() and made.over == it.over
+        assert made.counts() == it.counts() and made.endings.order == it.endings.order
         assert made.place(6.0) == []  # the array has one that runs, and may have no other
         made.hold([held], 7.0, held=False)
         assert [start.id for start in made.place(7.0)] == [held]
@@ -169,8 +169,8 @@ class TestWhatIsForgotten:
         for now in range(5):
             run(it, float(now))
         it.forget(-1.0, 3, {1})
-        assert it.over_from == 1 and it.over[3 - it.over_from :] == [4, 5]
-        assert it.over[: 3 - it.over_from] == [1, 3]
+        assert it.endings.gone == 1 and it.endings.order[3 - it.endings.gone :] == [4, 5]
+        assert it.endings.order[: 3 - it.endings.gone] == [1, 3]
 
     def test_what_was_run_again_counts_by_its_last_end(self):
         it = machine_of()
@@ -181,7 +181,7 @@ class TestWhatIsForgotten:
         it.requeue([1], 3.0)
         run(it, 4.0)
         assert [entry.id for entry, _ in shorter(it).forget(-1.0, 1)] == [2]
-        assert [entry.id for entry, _ in it.forget(-1.0, 1)] == [2] and it.over == [1]
+        assert [entry.id for entry, _ in it.forget(-1.0, 1)] == [2] and it.endings.order == [1]
 
 
 # -- the files ---------------------------------------------------------------------------------------------------------
