@@ -32,7 +32,6 @@ class Route:
     old_rank: int | None
     new_rank: int | None
     room: int
-    pairs: bool
 
 
 # What this rank gives to each rank of the communicator, and gets from each: positions along each axis of its block.

@@ -38,6 +38,10 @@ class Stream(Protocol):
     def offset(self) -> int | None:
         """Where in the memory of the whole block they lie in one piece, bytes; None if they do not."""
 
+    @property
+    def view(self) -> Array | None:
+        """The part of the block that they are, if that is one rectangle."""
+
     def read(self, low: int, high: int, out: Array) -> None:
         """Copies the items [low, high) into bytes."""
 
@@ -68,6 +72,11 @@ class BytesStream:
 
     @property
     def offset(self) -> int | None:
+        """See `Stream`."""
+        return None
+
+    @property
+    def view(self) -> Array | None:
         """See `Stream`."""
         return None
 
@@ -109,13 +118,18 @@ class ArrayStream:
     @property
     def offset(self) -> int | None:
         """See `Stream`."""
-        if not self._block.flags.c_contiguous or any(len(axis) != 1 or not _is_range(axis[0]) for axis in self._axes):
+        part = self.view
+        if part is None or not self._block.flags.c_contiguous or not part.flags.c_contiguous:
+            return None
+        return sum(axis[0].start * stride for axis, stride in zip(self._axes, self._block.strides, strict=True))
+
+    @property
+    def view(self) -> Array | None:
+        """See `Stream`."""
+        if any(len(axis) != 1 or not _is_range(axis[0]) for axis in self._axes):
             return None
         starts = [axis[0].start for axis in self._axes]
-        part = self._block[tuple(slice(at, at + n) for at, n in zip(starts, self._shape, strict=True))]
-        if not part.flags.c_contiguous:
-            return None
-        return sum(at * stride for at, stride in zip(starts, self._block.strides, strict=True))
+        return self._block[tuple(slice(at, at + n) for at, n in zip(starts, self._shape, strict=True))]
 
     def read(self, low: int, high: int, out: Array) -> None:
         """See `Stream`."""

@@ -163,7 +163,7 @@ def everything(sizes: list[tuple[int, int]], rooms: list[int], every: int = 1) -
                         )
                         for i, (name, whole) in enumerate(wholes.items())
                     }
-                moved = move(bridge, parts, max_extra_memory=rooms[turn % len(rooms)], pairs=turn % 2 == 0)
+                moved = move(bridge, parts, max_extra_memory=rooms[turn % len(rooms)])
                 compare(moved, bridge, wholes, after, news)
 
 
@@ -309,7 +309,7 @@ def memory() -> None:
             mine = None if bridge.old_rank is None else block(wide, before, olds, bridge.old_rank)
             tracemalloc.start()
             parts = None if mine is None else {"x": (mine, before, after)}
-            moved = move(bridge, parts, max_extra_memory=room, pairs=olds == 3)
+            moved = move(bridge, parts, max_extra_memory=room)
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             allowed = room + little + (0 if moved is None else moved.values["x"].nbytes)
@@ -378,22 +378,24 @@ def errors() -> None:
 
 
 def small_limit() -> None:
-    """As if counts and displacements ended at 100 instead of 2**31 - 1."""
+    """As if messages ended at 100 bytes instead of 2**31 - 1."""
     exchange.LIMIT = 100
-    honest = exchange._End.specification
+    honest, sizes = exchange._Lane._bounds, []
 
-    def checked(self: exchange._End, size: int, kind: MPI.Datatype) -> list[Any]:
-        made = honest(self, size, kind)
-        assert max(made[1]) * kind.size <= 100 and max(map(sum, zip(*made[1:3], strict=True))) <= 100
-        return made
+    def checked(self: exchange._Lane, number: int) -> tuple[int, int]:
+        low, high = honest(self, number)
+        sizes.append((high - low) * self._item)
+        return low, high
 
-    exchange._End.specification = checked
+    exchange._Lane._bounds = checked
     everything([(3, 5)], [1 << 20], every=31)
-    # Without a buffer on any rank: messages of more bytes than the limit, displacements of fewer items.
+    # Without a buffer on any rank.
     whole = np.arange(160.0)
     for bridge in joined(4, 2):
         moved = move(bridge, old_side(bridge, lambda rank: {"x": (block(whole, Block(), 4, rank), Block())}))
         assert moved is None or (moved.values["x"] == block(whole, Block(), 2, bridge.new_rank)).all()
+    exchange._Lane._bounds = honest
+    assert max(WORLD.allgather(max(sizes, default=0))) in range(80, 101)
 
 
 def main(cases: list[str]) -> None:
