@@ -28,7 +28,6 @@ __all__ = ["Port", "agree", "broadcast", "copy", "exchange"]
 LIMIT: Final = 2**31 - 1
 _TAG: Final = 0x646D
 _SLOTS: Final = 2  # messages under way between two ranks in one direction
-_CHUNK: Final = 1 << 20  # bytes of a part that goes through a buffer: what was copied there is still in the cache
 _LOCAL: Final = 1 << 18  # a copy within a rank goes through the cache in such parts
 _SLICE: Final = 4 << 20  # one within a rank that needs no buffer, between two looks at the messages under way
 _END: Final = object()
@@ -64,9 +63,7 @@ def agree(comm: Patient, values: Sequence[int]) -> list[int]:
     return [int(value) for value in largest]
 
 
-def exchange(
-    comm: Patient, item: int, send: Port, receive: Port, room: int, meanwhile: Iterable[None] = ()
-) -> None:
+def exchange(comm: Patient, item: int, send: Port, receive: Port, room: int, meanwhile: Iterable[None] = ()) -> None:
     """Carries everything; collective over `comm`.
 
     Args:
@@ -88,7 +85,7 @@ def exchange(
     part, slots = LIMIT // item, _SLOTS
     if staged:
         slots = min(_SLOTS, max(1, room // (staged * item)))
-        part = min(part, _CHUNK // item, room // (slots * staged * item))
+        part = min(part, room // (slots * staged * item))
     part = max(1, min(part, longest))
     lanes = [
         _Lane(comm, port, other, offsets, item, part, slots, sends=port is send)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["Pace", "Patient"]
 
 _LOOK_AFTER: Final = 1.0
-# Who has waited for some tenths of a millisecond sleeps between two looks at the library: a yield alone does not let
-# others work, because who yields is as much entitled to the core as who computes.
-_EAGER: Final = 200
+# Who has looked at the library for so many times in vain sleeps before the next time: a yield alone does not let others
+# work, because who yields is as much entitled to the core as who computes.
+_EAGER: Final = 20
 _NAP: Final = 5e-5
 _COME_BACK: Final = {"Allreduce": "Iallreduce", "Bcast": "Ibcast"}
 # Of Python objects there are no calls that come back; but they are small, and all who take part are there and alive.

@@ -14,7 +14,7 @@ import fake_gpu
 import numpy as np
 from mpi4py import MPI
 
-from dmr import exchange
+from dmr import distributions, exchange, plan, points
 from dmr.bridge import Bridge
 from dmr.distributions import Block, Block2D, BlockCyclic, Cyclic, Explicit, Replicated
 from dmr.redistribute import Moved, check, move
@@ -398,6 +398,52 @@ def small_limit() -> None:
     assert max(WORLD.allgather(max(sizes, default=0))) in range(80, 101)
 
 
+def arrays_of_indices() -> None:
+    """Index sets kept as arrays, which sets as small as these are not by themselves."""
+    kept = distributions._MANY, points._FEW
+    distributions._MANY, points._FEW = 0, 0
+    try:
+        assert isinstance(Explicit([4, 1, 2]).mine[0], plan.Points)
+        for olds, news in [(4, 2), (3, 5)]:
+            everything([(olds, news)], [60, 600, 1 << 20], every=19)
+        csr_matrices()
+        objects()
+    finally:
+        distributions._MANY, points._FEW = kept
+
+
+def random_owners() -> None:
+    """Many indices without any regularity: in little memory; what it takes in time is not for a test."""
+    n, olds, news = 200_000, 3, 5
+
+    def dealt(n: int, size: int) -> list[np.ndarray]:
+        owner = np.random.default_rng(size).integers(0, size, n)
+        return [np.flatnonzero(owner == rank) for rank in range(size)]
+
+    for bridge in joined(olds, news):
+
+        def parts(rank: int) -> dict:
+            mine = dealt(n, olds)[rank]
+            return {"x": (mine * 1.0, Explicit(mine, cut=dealt))}
+
+        given = old_side(bridge, parts)
+        tracemalloc.start()
+        moved = move(bridge, given, max_extra_memory=1 << 18)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 120 * n, peak  # bytes; rank 0 makes new sets, too
+        if moved is not None:
+            mine = dealt(n, news)[bridge.new_rank]
+            assert (moved.values["x"] == mine).all()
+            assert moved.distributions["x"].indices == mine.tolist()
+
+
+CASES: dict[str, Callable[[], None]] = {
+    case.__name__: case
+    for case in (csr_matrices, objects, orders, gpu, memory, errors, small_limit, arrays_of_indices, random_owners)
+}
+
+
 def main(cases: list[str]) -> None:
     for case in cases:
         began = MPI.Wtime()
@@ -406,7 +452,7 @@ def main(cases: list[str]) -> None:
         elif case == "all":
             everything(SIZES, [60, 600, 1 << 20])
         else:
-            {f.__name__: f for f in (csr_matrices, objects, orders, gpu, memory, errors, small_limit)}[case]()
+            CASES[case]()
         WORLD.Barrier()
         if WORLD.rank == 0:
             print(f"{case}: good, {MPI.Wtime() - began:.1f} s", flush=True)
