@@ -6,7 +6,7 @@ This module imports numpy and mpi4py; `dmr.redistribute` imports it when data mo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,9 +86,11 @@ def carry_block(route: Route, item: int, old: Side, new: Side, ways: Ways) -> No
     """Moves what the positions of the blocks say; collective. `item` is the size of an element, bytes."""
     send, receive = (dict(_port(side, way).streams) for side, way in zip((old, new), ways, strict=True))
     kept: tuple[Stream | None, Stream | None] = send.pop(route.comm.rank, None), receive.pop(route.comm.rank, None)
+    own: Iterator[None] = iter(())
+    spare = route.room // 8  # for what stays, which is copied while the rest is under way
     if kept[0] is not None and kept[1] is not None:
-        copy(kept[0], old.memory, kept[1], new.memory, route.room)
-    exchange(route.comm, item, Port(send, old.memory), Port(receive, new.memory), route.room, route.pairs)
+        own = copy(kept[0], old.memory, kept[1], new.memory, spare)
+    exchange(route.comm, item, Port(send, old.memory), Port(receive, new.memory), route.room - spare, own)
 
 
 def _carry_copies(route: Route, item: int, items: int, old: Side, new: Side) -> None:

@@ -8,13 +8,14 @@ the old ranks to that over the new ones, which may be of another kind. Blocks ar
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dmr import plan
-from dmr.plan import IndexSet
+from dmr.plan import IndexSet, Strip
 
 __all__ = ["Block", "Block2D", "BlockCyclic", "Cyclic", "Distribution", "Explicit", "Replicated", "Shape"]
 
@@ -217,8 +218,9 @@ class Block2D(Distribution):
 class Explicit(_OneAxis):
     """Any index sets along one axis: meshes cut by a partitioner, rows of equal work, and whatever is not regular.
 
-    Every rank comes to know all sets during a move, which takes memory of its own (as little as a range for a
-    contiguous set, some 100 bytes per index for one without any regularity).
+    Every rank comes to know all sets during a move, which takes memory of its own: as little as a range for a
+    contiguous set; 4 bytes for each of the axis's indices where there is no regularity, or 8 from 2**31 elements on,
+    for the old and for the new sets, and as much again for a table. Give numpy arrays of integers if there are many.
 
     Args:
         mine: the global indices that this rank holds, in the order in which it holds them; all ranks' together are
@@ -302,9 +304,24 @@ def _explicit(axis: int, mine: IndexSet | None, sets: tuple[IndexSet, ...]) -> E
     return made
 
 
+# More numbers than these are worth an array.
+_MANY = 64
+
+
 def _as_set(numbers: Iterable[int]) -> IndexSet:
     if isinstance(numbers, range):
         return plan.strips(numbers)
+    if not hasattr(numbers, "dtype"):
+        numbers = list(numbers)
+    with contextlib.suppress(ImportError, OverflowError, ValueError):  # what is wrong with one is said below
+        if len(numbers) > _MANY:  # type: ignore[arg-type]
+            import numpy as np
+
+            from dmr import points
+
+            array = np.asarray(numbers)
+            if array.ndim == 1 and array.dtype.kind in "iu" and array.dtype != np.uint64:
+                return points.as_set(array)
     return plan.strips([_whole(number) for number in (numbers.tolist() if hasattr(numbers, "tolist") else numbers)])
 
 
@@ -317,11 +334,18 @@ def _whole(number: object) -> int:
 
 def _check_partition(sets: Sequence[IndexSet], n: int) -> None:
     """Raises ValueError unless the sets together hold each of 0..n-1 once."""
+    if any(map(plan.scattered, sets)):
+        from dmr import points
+
+        if problem := points.partition_problem(sets, n):
+            raise ValueError(problem)
+        return
     expected = 0
     for start, stop, rank in sorted(
         (first, first + strip.length, rank)
         for rank, held in enumerate(sets)
         for strip in held
+        if isinstance(strip, Strip)
         for first in range(strip.start, strip.start + strip.runs * strip.period, strip.period)
     ):
         if start < expected:

@@ -1,13 +1,18 @@
-"""Carries streams between the ranks of one communicator in rounds, with a bound on the memory that takes.
+"""Carries streams between the ranks of one communicator in parts, with a bound on the memory that takes.
 
-In each round every pair of ranks exchanges at most the same number of items. A rank whose streams all lie in one piece
-in its block sends from it, or receives into it, and needs no other memory; one whose do not copies each round's part
-through a buffer. This module imports numpy and mpi4py; `dmr.redistribute` imports it when data moves.
+Every two ranks that exchange something do so at their own pace, by messages of at most the same number of items, up to
+two of which are under way in each direction: while one travels the next is got ready, and what a rank has to do besides
+(copy what stays with it) is done while it would wait. A rank whose streams all lie in one piece in its block sends from
+it, or receives into it, and needs no other memory; one whose do not copies each part through a buffer.
+
+MPI's own Alltoallv is no better for it: its libraries carry long ones as the same messages between pairs, and whoever
+calls it one round after another waits in each for the slowest. This module imports numpy and mpi4py; `dmr.redistribute`
+imports it when data moves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,11 +24,13 @@ from dmr.streams import Array, Stream
 
 __all__ = ["Port", "agree", "broadcast", "copy", "exchange"]
 
-# What a count or a displacement may be before MPI 4, and what a message may hold in bytes: not every transport below
-# MPI takes more.
+# What a message may hold in bytes: not every transport below MPI takes more.
 LIMIT: Final = 2**31 - 1
 _TAG: Final = 0x646D
+_SLOTS: Final = 2  # messages under way between two ranks in one direction
 _LOCAL: Final = 1 << 18  # a copy within a rank goes through the cache in such parts
+_SLICE: Final = 4 << 20  # one within a rank that needs no buffer, between two looks at the messages under way
+_END: Final = object()
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class Port:
         found: dict[int, int] = {}
         for other, stream in self.streams.items():
             offset = stream.offset
-            if self.memory is None or offset is None or offset // item + stream.items > LIMIT:
+            if self.memory is None or offset is None:
                 return None
             found[other] = offset // item
         return found
@@ -56,7 +63,7 @@ def agree(comm: Patient, values: Sequence[int]) -> list[int]:
     return [int(value) for value in largest]
 
 
-def exchange(comm: Patient, item: int, send: Port, receive: Port, room: int, pairs: bool) -> None:
+def exchange(comm: Patient, item: int, send: Port, receive: Port, room: int, meanwhile: Iterable[None] = ()) -> None:
     """Carries everything; collective over `comm`.
 
     Args:
@@ -64,34 +71,46 @@ def exchange(comm: Patient, item: int, send: Port, receive: Port, room: int, pai
         item: bytes of an item, the same everywhere.
         send: streams with as many items as those that receive them have.
         receive: what this rank gets.
-        room: bytes that this rank may use for buffers; at least one item for each stream is.
-        pairs: by non-blocking messages between pairs, not by Alltoallv.
+        room: bytes that every rank may use for buffers, the same everywhere; at least one item for each stream is.
+        meanwhile: what this rank has to do besides, in small parts; done while it would wait, or afterwards.
     """
-    ends = [_End(send, item), _End(receive, item)]
+    ports = [(send, send.offsets(item)), (receive, receive.offsets(item))]
     longest, staged = agree(
-        comm, [max((end.longest for end in ends), default=0), sum(len(end.streams) for end in ends if end.staged)]
+        comm,
+        [
+            max((stream.items for port, _ in ports for stream in port.streams.values()), default=0),
+            sum(len(port.streams) for port, offsets in ports if offsets is None),
+        ],
     )
-    if longest == 0:
-        return
-    part = LIMIT // item
+    part, slots = LIMIT // item, _SLOTS
     if staged:
-        part = min(part, min(room, LIMIT) // (staged * item))
+        slots = min(_SLOTS, max(1, room // (staged * item)))
+        part = min(part, room // (slots * staged * item))
     part = max(1, min(part, longest))
-    for end in ends:
-        end.prepare(part)
-    kind = MPI.BYTE.Create_contiguous(item).Commit()
-    try:
-        for low in range(0, longest, part):
-            for end in ends:
-                end.turn(low, part)
-            ends[0].fill()
-            if pairs:
-                _by_pairs(comm, *ends)
-            else:
-                comm.Alltoallv(ends[0].specification(comm.size, kind), ends[1].specification(comm.size, kind))
-            ends[1].empty()
-    finally:
-        kind.Free()
+    lanes = [
+        _Lane(comm, port, other, offsets, item, part, slots, sends=port is send)
+        for port, offsets in ports[::-1]  # what is to arrive first
+        for other in sorted(port.streams, key=lambda other: (other - comm.rank) % comm.size)
+        if port.streams[other].items
+    ]
+    # All that MPI reads from or writes to while it is under way stands in the lanes.
+    pace = comm.pace(lanes)
+    requests = [lane.begin(slot) for lane in lanes for slot in range(slots)]
+    besides = iter(meanwhile)
+    left = sum(lane.messages for lane in lanes)
+    while left:
+        done = MPI.Request.Testsome(requests)
+        for number in done or ():
+            lane, slot = lanes[number // slots], number % slots
+            lane.end(slot)
+            requests[number] = lane.begin(slot)
+            left -= 1
+        if done or next(besides, _END) is not _END:
+            pace.worked()
+        else:
+            pace.rest()
+    for _ in besides:
+        pass
 
 
 def broadcast(comm: Patient, root: int, items: int, item: int, port: Port, room: int) -> None:
@@ -122,12 +141,24 @@ def broadcast(comm: Patient, root: int, items: int, item: int, port: Port, room:
             stream.write(low, high, taken)
 
 
-def copy(source: Stream, source_memory: Array | None, target: Stream, target_memory: Array | None, room: int) -> None:
-    """What stays with a rank, without MPI, by a buffer of at most `room` bytes where need be."""
+def copy(
+    source: Stream, source_memory: Array | None, target: Stream, target_memory: Array | None, room: int
+) -> Iterator[None]:
+    """What stays with a rank, without MPI, part after part; by a buffer of at most `room` bytes where need be."""
     start, end = source.offset, target.offset
     if source_memory is not None and target_memory is not None and start is not None and end is not None:
         size = source.items * source.item
-        target_memory[end : end + size] = source_memory[start : start + size]
+        for low in range(0, size, _SLICE):
+            high = min(low + _SLICE, size)
+            target_memory[end + low : end + high] = source_memory[start + low : start + high]
+            yield
+        return
+    ours, theirs = source.view, target.view
+    if ours is not None and theirs is not None and ours.ndim:
+        rows = max(1, _SLICE * len(ours) // max(1, ours.nbytes))
+        for low in range(0, len(ours), rows):
+            theirs[low : low + rows] = ours[low : low + rows]
+            yield
         return
     part = max(1, min(_LOCAL, room) // source.item)
     buffer = np.empty(min(part, source.items) * source.item, np.uint8)
@@ -135,59 +166,60 @@ def copy(source: Stream, source_memory: Array | None, target: Stream, target_mem
         high = min(low + part, source.items)
         source.read(low, high, buffer)
         target.write(low, high, buffer)
+        yield
 
 
-class _End:
-    """A port in use: what part of it takes part in the present round."""
+class _Lane:
+    """What goes to one other rank, or comes from it, part after part.
 
-    def __init__(self, port: Port, item: int) -> None:
-        self.streams = port.streams
-        self.item = item
-        self.longest = max((stream.items for stream in port.streams.values()), default=0)
-        self._offsets = port.offsets(item)
-        self.staged = self._offsets is None
-        self._memory = np.empty(0, np.uint8) if port.memory is None or self.staged else port.memory
-        self._ranges: dict[int, tuple[int, int]] = {}
-        self._places: dict[int, int] = {}
+    Part k is in slot k % slots, and its message has a tag of the slot: so both ends mean the same one, in whatever
+    order the slots become free.
+    """
 
-    def prepare(self, part: int) -> None:
-        if self.staged:
-            items = sum(min(part, stream.items) for stream in self.streams.values())
-            self._memory = np.empty(items * self.item, np.uint8)
+    def __init__(
+        self,
+        comm: Patient,
+        port: Port,
+        other: int,
+        offsets: Mapping[int, int] | None,
+        item: int,
+        part: int,
+        slots: int,
+        *,
+        sends: bool,
+    ) -> None:
+        self._stream = port.streams[other]
+        self._comm, self._other, self._sends = comm, other, sends
+        self._item, self._part, self._slots = item, part, slots
+        self.messages = -(-self._stream.items // part)
+        self._next = list(range(slots))  # the part that each slot takes up next
+        self._memory, self._offset = port.memory, None if offsets is None else offsets[other]
+        self._buffers: list[Array] = []
+        if self._offset is None:
+            size = min(part, self._stream.items) * item
+            self._buffers = [np.empty(size, np.uint8) for _ in range(min(slots, self.messages))]
 
-    def turn(self, low: int, part: int) -> None:
-        self._ranges = {
-            other: (low, min(low + part, stream.items)) for other, stream in self.streams.items() if low < stream.items
-        }
-        at = 0
-        for other, (start, stop) in self._ranges.items():
-            self._places[other] = at if self._offsets is None else self._offsets[other] + start
-            at += stop - start
+    def begin(self, slot: int) -> MPI.Request:
+        """Sends, or is ready to receive, the slot's next part; a request of nothing if there is none."""
+        number = self._next[slot]
+        if number >= self.messages:
+            return MPI.REQUEST_NULL
+        low, high = self._bounds(number)
+        if self._offset is None:
+            place = self._buffers[slot][: (high - low) * self._item]
+            if self._sends:
+                self._stream.read(low, high, place)
+        else:
+            place = self._memory[(self._offset + low) * self._item : (self._offset + high) * self._item]
+        call = self._comm.Isend if self._sends else self._comm.Irecv
+        request: MPI.Request = call([place, MPI.BYTE], self._other, _TAG + slot)
+        return request
 
-    def buffer(self, other: int) -> Any:  # noqa: ANN401 (an array, or what stands for one on a device)
-        start, stop = self._ranges[other]
-        at = self._places[other]
-        return self._memory[at * self.item : (at + stop - start) * self.item]
+    def end(self, slot: int) -> None:
+        """The slot's message has gone, or has come."""
+        if self._offset is None and not self._sends:
+            self._stream.write(*self._bounds(self._next[slot]), self._buffers[slot])
+        self._next[slot] += self._slots
 
-    def fill(self) -> None:
-        for other in self._ranges if self.staged else ():
-            self.streams[other].read(*self._ranges[other], self.buffer(other))
-
-    def empty(self) -> None:
-        for other in self._ranges if self.staged else ():
-            self.streams[other].write(*self._ranges[other], self.buffer(other))
-
-    def others(self) -> list[int]:
-        return list(self._ranges)
-
-    def specification(self, size: int, kind: MPI.Datatype) -> list[Any]:
-        counts, places = [0] * size, [0] * size
-        for other, (start, stop) in self._ranges.items():
-            counts[other], places[other] = stop - start, self._places[other]
-        return [self._memory, counts, places, kind]
-
-
-def _by_pairs(comm: Patient, send: _End, receive: _End) -> None:
-    requests = [comm.Irecv([receive.buffer(other), MPI.BYTE], other, _TAG) for other in receive.others()]
-    requests += [comm.Isend([send.buffer(other), MPI.BYTE], other, _TAG) for other in send.others()]
-    comm.waitall(requests)
+    def _bounds(self, number: int) -> tuple[int, int]:
+        return number * self._part, min((number + 1) * self._part, self._stream.items)

@@ -84,7 +84,7 @@ def carry_list(route: Route, item: Item, values: list[Any] | None) -> list[Any] 
     sizes = comm.alltoall([[len(buffer) for buffer in sent.get(other, ())] for other in range(comm.size)])
     arrived = {other: [np.empty(size, np.uint8) for size in sizes[other]] for other in gets if other != comm.rank}
     send, receive = (Port({other: BytesStream(buffers) for other, buffers in way.items()}) for way in (sent, arrived))
-    exchange(comm, 1, send, receive, route.room, route.pairs)
+    exchange(comm, 1, send, receive, route.room)
     loaded, problem = _tried(lambda: {other: _loaded(buffers) for other, buffers in arrived.items()})
     if problem := _any(route, problem and f"{item.name}: {problem}"):
         raise ValueError(problem)

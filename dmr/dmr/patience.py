@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Patient"]
+__all__ = ["Pace", "Patient"]
 
 _LOOK_AFTER: Final = 1.0
-_COME_BACK: Final = {"Allreduce": "Iallreduce", "Alltoallv": "Ialltoallv", "Bcast": "Ibcast"}
+# Who has looked at the library for so many times in vain sleeps before the next time: a yield alone does not let others
+# work, because who yields is as much entitled to the core as who computes.
+_EAGER: Final = 20
+_NAP: Final = 5e-5
+_COME_BACK: Final = {"Allreduce": "Iallreduce", "Bcast": "Ibcast"}
 # Of Python objects there are no calls that come back; but they are small, and all who take part are there and alive.
 _OF_OBJECTS: Final = ("allgather", "alltoall", "bcast", "gather")
 # Requests that nobody waits for any more, and all they were begun with, as long as this process lives: MPI may still
@@ -60,23 +64,40 @@ class Patient:
         """Waits for one request."""
         self._wait(request)
 
-    def waitall(self, requests: Sequence[MPI.Request]) -> None:
-        """Waits for several requests."""
-        from mpi4py import MPI
-
-        self._until(lambda: MPI.Request.Testall(requests), requests)
+    def pace(self, *under_way: object) -> Pace:
+        """For those who wait in a loop of their own; `under_way` is what MPI may still read or write meanwhile."""
+        return Pace(self._look, under_way)
 
     def _wait(self, request: MPI.Request, *begun_with: object) -> None:
-        self._until(request.Test, request, begun_with)
+        pace = self.pace(request, begun_with)
+        while not request.Test():  # it is these calls in which the library moves the data
+            pace.rest()
 
-    def _until(self, done: Callable[[], bool], *under_way: object) -> None:
-        look = time.monotonic() + _LOOK_AFTER
-        while not done():  # without a pause: it is these calls in which the library moves the data
-            os.sched_yield()  # but who waits must not keep a core from who has something to do
-            if time.monotonic() > look:
-                try:
-                    self._look()
-                except BaseException:
-                    _given_up.append(under_way)
-                    raise
-                look = time.monotonic() + _LOOK_AFTER
+
+class Pace:
+    """How often somebody who waits looks whether there is something to do, and after the others."""
+
+    def __init__(self, look: Callable[[], None], under_way: object) -> None:
+        self._look = look
+        self._under_way = under_way
+        self._next = time.monotonic() + _LOOK_AFTER
+        self._idle = 0
+
+    def worked(self) -> None:
+        """There was something to do."""
+        self._idle = 0
+
+    def rest(self) -> None:
+        """There was nothing; raises what `look` raises, and keeps what is under way then."""
+        self._idle += 1
+        if self._idle < _EAGER:
+            os.sched_yield()
+        else:
+            time.sleep(_NAP)
+        if time.monotonic() > self._next:
+            try:
+                self._look()
+            except BaseException:
+                _given_up.append(self._under_way)
+                raise
+            self._next = time.monotonic() + _LOOK_AFTER

@@ -3,20 +3,27 @@
 An *index set* lists the elements of one axis that a rank holds, in the order in which it keeps them, as few strips: a
 strip is `runs` runs of `length` consecutive indices, one every `period`. So every usual way to deal an axis (blocks,
 cyclic, blocks dealt in turn) takes one or two strips per rank whatever its length, and so do the pieces two ranks
-exchange; only irregular sets take as many as they have holes. Arrays of more axes are products of such sets, see
-`dmr.distributions`; the DMR paper, section 6.2, shows the homogeneous case only, where one size divides the other.
+exchange. What has no regularity is an array of the numbers themselves (`Points`; `dmr.points` works with them). Arrays
+of more axes are products of such sets, see `dmr.distributions`; the DMR paper, section 6.2, shows the homogeneous case
+only, where one size divides the other.
+
+Importing this module needs no numpy.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = [
     "IndexSet",
     "Piece",
+    "Points",
     "Strip",
     "block_bounds",
     "common",
@@ -26,6 +33,10 @@ __all__ = [
     "indices",
     "length",
     "reachable",
+    "regular",
+    "scattered",
+    "shared_by",
+    "shared_with",
     "strips",
 ]
 
@@ -42,17 +53,38 @@ class Strip(NamedTuple):
     runs: int
 
 
-IndexSet = tuple[Strip, ...]
+class Points:
+    """Numbers without regularity, in their order: an array of int32 or int64 with one axis, which nobody changes."""
+
+    __slots__ = ("numbers",)
+
+    def __init__(self, numbers: np.ndarray[Any, Any]) -> None:
+        self.numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Points) and self.numbers.tobytes() == other.numbers.tobytes()
+
+    def __hash__(self) -> int:
+        return hash(self.numbers.tobytes())
+
+    def __repr__(self) -> str:
+        return f"Points({self.numbers!r})"
+
+
+IndexSet = tuple[Strip | Points, ...]
 
 
 class Piece(NamedTuple):
     """What two ranks share: the same elements, in the same order, as positions in either's block.
 
-    Both strips have the same length and as many runs.
+    Both are strips of the same length and as many runs, or points of the same number.
     """
 
-    source: Strip
-    target: Strip
+    source: Strip | Points
+    target: Strip | Points
 
 
 def block_bounds(n: int, p: int, r: int) -> tuple[int, int]:
@@ -105,41 +137,81 @@ def strips(numbers: Iterable[int]) -> IndexSet:
         if numbers.step == 1:
             return everything(numbers.start, numbers.stop)
         return (Strip(numbers.start, 1, numbers.step, len(numbers)),) if numbers else ()
-    return _regular((run, run) for run in _runs_of(numbers))[0]
+    return regular(_runs_of(numbers))
+
+
+def regular(runs: Iterable[tuple[int, int]]) -> IndexSet:
+    """Runs of consecutive numbers, as (first, how many), as strips: equal ones at equal distances are one strip."""
+    return _regular((run, run) for run in runs)[0]
 
 
 def indices(held: IndexSet) -> Iterator[int]:
     """The numbers themselves, in order."""
-    for start, size, period, count in held:
+    for part in held:
+        if isinstance(part, Points):
+            yield from part.numbers.tolist()
+            continue
+        start, size, period, count = part
         for first in range(start, start + count * period, period):
             yield from range(first, first + size)
 
 
 def length(held: IndexSet) -> int:
     """How many elements there are."""
-    return sum(strip.length * strip.runs for strip in held)
+    return sum(len(part) if isinstance(part, Points) else part.length * part.runs for part in held)
+
+
+def scattered(held: IndexSet) -> bool:
+    """Whether some of it has no regularity."""
+    return any(isinstance(part, Points) for part in held)
 
 
 def cut(held: IndexSet, low: int, high: int) -> IndexSet:
     """The elements number `low` up to but not `high` of the set, counted in its order."""
-    found: list[Strip] = []
+    found: list[Strip | Points] = []
     at = 0
-    for strip in held:
-        size = strip.length * strip.runs
+    for part in held:
+        size = length((part,))
         first, last = max(low - at, 0), min(high - at, size)
         if first < last:
-            found += _cut(strip, first, last)
+            found += [Points(part.numbers[first:last])] if isinstance(part, Points) else _cut(part, first, last)
         at += size
     return tuple(found)
 
 
 def common(source: IndexSet, target: IndexSet) -> list[Piece]:
     """The elements that are in both sets; each index is at most once in either."""
+    if scattered(source) or scattered(target):
+        from dmr import points
+
+        return points.common(source, target)
     if len(source) * len(target) <= _FEW:
         pairs = itertools.product(_placed(source), _placed(target))
         return [piece for mine, yours in pairs for piece in _meet(*mine, *yours)]
     ours, theirs = _regular(_sweep(_sorted_runs(source), _sorted_runs(target)))
     return [Piece(a, b) for a, b in zip(ours, theirs, strict=True)]
+
+
+def shared_with(source: IndexSet, targets: Sequence[IndexSet], n: int) -> list[list[Piece]]:
+    """What one set has in common with each of others, over an axis of `n` elements: `common` for many at once."""
+    find = _finder(n, [source, *targets])
+    return [find(source, target) for target in targets]
+
+
+def shared_by(sources: Sequence[IndexSet], target: IndexSet, n: int) -> list[list[Piece]]:
+    """What each of others has in common with one set, seen from the other side."""
+    find = _finder(n, [*sources, target])
+    return [find(source, target) for source in sources]
+
+
+def _finder(n: int, sets: Sequence[IndexSet]) -> Callable[[IndexSet, IndexSet], list[Piece]]:
+    if not any(map(scattered, sets)):
+        return common
+    from dmr import points
+
+    finder = points.Finder(n, sets)
+    # Two sets without points are compared as ever: their other end does not know what else there is.
+    return lambda a, b: points.common(a, b, finder) if scattered(a) or scattered(b) else common(a, b)
 
 
 # Up to here sets are compared strip by strip; beyond it, run by run in ascending order.
@@ -149,9 +221,10 @@ _Run = tuple[int, int]  # first number, how many
 
 
 def _placed(held: IndexSet) -> Iterator[tuple[Strip, int]]:
-    """Each strip with the position of its first element in the block."""
+    """Each strip with the position of its first element in the block; for sets without points."""
     at = 0
     for strip in held:
+        assert isinstance(strip, Strip), "a set with points is none of strips"
         yield strip, at
         at += strip.length * strip.runs
 

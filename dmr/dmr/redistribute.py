@@ -74,7 +74,6 @@ def move(
     parts: Parts | None = None,
     *,
     max_extra_memory: int | None = None,
-    pairs: bool = False,
     look: Callable[[], None] = lambda: None,
     settled: Mapping[str, Distribution] | None = None,
 ) -> Moved | None:
@@ -84,7 +83,6 @@ def move(
         bridge: old and new ranks.
         parts: on old ranks, by name, (value, distribution) or (value, distribution, becomes): see `Part`.
         max_extra_memory: bytes for buffers on each rank; old rank 0's counts.
-        pairs: by non-blocking messages between pairs of ranks instead of Alltoallv; old rank 0's counts.
         look: called about once a second while this rank waits; what it raises ends the waiting, see `dmr.patience`.
         settled: how the new ranks hold parts, by name, where `check` has said so already; old rank 0's counts.
 
@@ -100,17 +98,17 @@ def move(
     with _together(bridge, look) as (comm, old, new):
         told = {name: describe(part) for name, part in (parts or {}).items()} if bridge.old_rank is not None else {}
         everyone = comm.gather(told, root=old[0])
-        verdict: tuple[str, list[Item], int, bool] | None = None
+        verdict: tuple[str, list[Item], int] | None = None
         if everyone is not None:
             try:
                 room = _room(max_extra_memory)
-                verdict = ("", judge([everyone[rank] for rank in old], parts or {}, len(new), settled), room, pairs)
+                verdict = ("", judge([everyone[rank] for rank in old], parts or {}, len(new), settled), room)
             except ValueError as error:
-                verdict = (str(error), [], 0, False)
-        problem, items, room, pairs = comm.bcast(verdict, root=old[0])
+                verdict = (str(error), [], 0)
+        problem, items, room = comm.bcast(verdict, root=old[0])
         if problem:
             raise ValueError(problem)
-        route = Route(comm, old, new, bridge.old_rank, bridge.new_rank, room, pairs)
+        route = Route(comm, old, new, bridge.old_rank, bridge.new_rank, room)
         mine = {name: Part(*part).value for name, part in (parts or {}).items()} if told else {}
         values = _carry(route, items, mine)
         if bridge.new_rank is None:
@@ -159,7 +157,7 @@ def _together(bridge: Bridge, look: Callable[[], None]) -> Iterator[tuple[Any, l
     """One communicator of all, and the ranks in it of the old and of the new ranks.
 
     Two groups are merged for the time of the move: between groups there is no way for the old ranks to hear of each
-    other, and MPI libraries carry an Alltoallv between groups one pair after another.
+    other.
     """
     comm: Any = bridge.comm
     if not comm.Is_inter():

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from dmr import plan
+from dmr import plan, points
 from dmr.agreement import Item
 from dmr.exchange import agree
-from dmr.plan import IndexSet
+from dmr.plan import IndexSet, Points, Strip
 
 if TYPE_CHECKING:
     from dmr.patience import Patient
@@ -32,7 +32,6 @@ class Route:
     old_rank: int | None
     new_rank: int | None
     room: int
-    pairs: bool
 
 
 # What this rank gives to each rank of the communicator, and gets from each: positions along each axis of its block.
@@ -47,17 +46,24 @@ def ways(route: Route, item: Item) -> Ways:
     gets: dict[int, Axes] = {}
     if route.old_rank is not None:
         mine = item.old.sends(shape, olds, route.old_rank)
-        for rank in range(news):
-            shared = list(map(plan.common, mine, item.new.sets(shape, news, rank)))
+        theirs = zip(*(item.new.sets(shape, news, rank) for rank in range(news)), strict=True)
+        by_axis = [plan.shared_with(ours, sets, n) for ours, sets, n in zip(mine, theirs, shape, strict=True)]
+        for rank, shared in zip(route.new, zip(*by_axis, strict=True), strict=True):
             if all(shared):
-                gives[route.new[rank]] = [tuple(piece.source for piece in pieces) for pieces in shared]
+                gives[rank] = [_positions([piece.source for piece in pieces]) for pieces in shared]
     if route.new_rank is not None:
         mine = item.new.sets(shape, news, route.new_rank)
-        for rank in range(olds):
-            shared = list(map(plan.common, item.old.sends(shape, olds, rank), mine))
+        theirs = zip(*(item.old.sends(shape, olds, rank) for rank in range(olds)), strict=True)
+        by_axis = [plan.shared_by(sets, ours, n) for sets, ours, n in zip(theirs, mine, shape, strict=True)]
+        for rank, shared in zip(route.old, zip(*by_axis, strict=True), strict=True):
             if all(shared):
-                gets[route.old[rank]] = [tuple(piece.target for piece in pieces) for pieces in shared]
+                gets[rank] = [_positions([piece.target for piece in pieces]) for pieces in shared]
     return gives, gets
+
+
+def _positions(parts: Sequence[Strip | Points]) -> IndexSet:
+    """As strips where they are regular on this side: what lies in one piece needs no buffer."""
+    return points.as_set(parts[0].numbers) if len(parts) == 1 and isinstance(parts[0], Points) else tuple(parts)
 
 
 def allocate(route: Route, name: str, make: Callable[[], _T]) -> _T | None:

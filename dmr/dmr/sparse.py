@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmr import plan
+from dmr import plan, points
 from dmr.agreement import Item
 from dmr.arrays import NOTHING, carry_block, on_host
 from dmr.distributions import block_shape
-from dmr.plan import IndexSet
+from dmr.plan import IndexSet, Strip
 from dmr.route import Axes, Route, allocate, ways
 from dmr.streams import Array
 
@@ -63,8 +63,13 @@ def carry_csr(route: Route, item: Item, value: Any) -> Any:  # noqa: ANN401
 
 def _inside(starts: Array, rows: IndexSet) -> IndexSet:
     """Where the elements of some rows are."""
+    if plan.scattered(rows):
+        held = points.numbers(rows)
+        return points.as_set(points.spans(starts[held], starts[held + 1] - starts[held]))
     parts: list[tuple[int, int]] = []
-    for first, size, period, count in rows:
+    for strip in rows:
+        assert isinstance(strip, Strip)
+        first, size, period, count = strip
         for row in range(first, first + count * period, period):
             start, stop = int(starts[row]), int(starts[row + size])
             if parts and parts[-1][1] == start:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from dmr import plan
-from dmr.plan import IndexSet, Strip
+from dmr.plan import IndexSet, Points, Strip
 
 __all__ = ["ArrayStream", "BytesStream", "Stream", "as_bytes", "plain", "rectangles"]
 
@@ -37,6 +37,10 @@ class Stream(Protocol):
     @property
     def offset(self) -> int | None:
         """Where in the memory of the whole block they lie in one piece, bytes; None if they do not."""
+
+    @property
+    def view(self) -> Array | None:
+        """The part of the block that they are, if that is one rectangle."""
 
     def read(self, low: int, high: int, out: Array) -> None:
         """Copies the items [low, high) into bytes."""
@@ -71,6 +75,11 @@ class BytesStream:
         """See `Stream`."""
         return None
 
+    @property
+    def view(self) -> Array | None:
+        """See `Stream`."""
+        return None
+
     def read(self, low: int, high: int, out: Array) -> None:
         """See `Stream`."""
         for buffer, start, stop, at in self._parts(low, high):
@@ -99,9 +108,7 @@ class ArrayStream:
     def __init__(self, block: Array, axes: Sequence[IndexSet]) -> None:
         self._block = block
         self._axes = axes
-        self._starts = [
-            list(itertools.accumulate((strip.length * strip.runs for strip in axis), initial=0)) for axis in axes
-        ]
+        self._starts = [list(itertools.accumulate((plan.length((part,)) for part in axis), initial=0)) for axis in axes]
         self._shape = [starts[-1] for starts in self._starts]
         self.items = math.prod(self._shape)
         self.item = block.dtype.itemsize
@@ -109,13 +116,22 @@ class ArrayStream:
     @property
     def offset(self) -> int | None:
         """See `Stream`."""
-        if not self._block.flags.c_contiguous or any(len(axis) != 1 or not _is_range(axis[0]) for axis in self._axes):
+        part = self.view
+        if part is None or not self._block.flags.c_contiguous or not part.flags.c_contiguous:
             return None
-        starts = [axis[0].start for axis in self._axes]
-        part = self._block[tuple(slice(at, at + n) for at, n in zip(starts, self._shape, strict=True))]
-        if not part.flags.c_contiguous:
-            return None
-        return sum(at * stride for at, stride in zip(starts, self._block.strides, strict=True))
+        starts = (_range_from(axis) or 0 for axis in self._axes)
+        return sum(start * stride for start, stride in zip(starts, self._block.strides, strict=True))
+
+    @property
+    def view(self) -> Array | None:
+        """See `Stream`."""
+        where = []
+        for axis, n in zip(self._axes, self._shape, strict=True):
+            start = _range_from(axis)
+            if start is None:
+                return None
+            where.append(slice(start, start + n))
+        return self._block[tuple(where)]
 
     def read(self, low: int, high: int, out: Array) -> None:
         """See `Stream`."""
@@ -141,9 +157,11 @@ class ArrayStream:
             at += size
             sets = [self._cut(axis, *bounds) for axis, bounds in enumerate(ranges)]
             # Of the axes at most one is read through an index array: the most scattered one.
-            worst = max(range(len(sets)), key=lambda axis: len(sets[axis]))
+            scattered = [sum(len(part) if isinstance(part, Points) else 1 for part in held) for held in sets]
+            worst = scattered.index(max(scattered))
             width = size // extents[worst] * self.item
-            small = len(sets[worst]) > 1 and extents[worst] * width < _SMALL_STRIP * len(sets[worst])
+            small = scattered[worst] > 1 and extents[worst] * width < _SMALL_STRIP * scattered[worst]
+            small = small or plan.scattered(sets[worst])
             choices = [
                 list(_batches(held, width)) if small and axis == worst else list(_one_by_one(held))
                 for axis, held in enumerate(sets)
@@ -186,22 +204,41 @@ def _is_range(strip: Strip) -> bool:
     return strip.runs == 1 or strip.length == strip.period
 
 
+def _range_from(held: IndexSet) -> int | None:
+    """Where it begins, if it is one range."""
+    first = held[0] if len(held) == 1 else None
+    return first.start if isinstance(first, Strip) and _is_range(first) else None
+
+
 def _one_by_one(held: IndexSet) -> Iterator[_Choice]:
     at = 0
-    for strip in held:
-        n = strip.length * strip.runs
-        yield at, n, strip
-        at += n
+    for part in held:
+        for strip in (Strip(n, 1, 1, 1) for n in plan.indices((part,))) if isinstance(part, Points) else (part,):
+            n = strip.length * strip.runs
+            yield at, n, strip
+            at += n
 
 
 def _batches(held: IndexSet, width: int) -> Iterator[_Choice]:
     """Positions in arrays of at most _BATCH, and of few bytes: `width` is what lies at one position."""
-    numbers = plan.indices(held)
     most = max(1, min(_BATCH, _BATCH * 16 // width))
     at = 0
+    for points, parts in itertools.groupby(held, lambda part: isinstance(part, Points)):
+        for batch in _slices(parts, most) if points else _listed(plan.indices(tuple(parts)), most):
+            yield at, len(batch), batch
+            at += len(batch)
+
+
+def _slices(parts: Iterable[Strip | Points], most: int) -> Iterator[Array]:
+    for part in parts:
+        assert isinstance(part, Points)
+        for low in range(0, len(part), most):
+            yield part.numbers[low : low + most]
+
+
+def _listed(numbers: Iterator[int], most: int) -> Iterator[Array]:
     while batch := list(itertools.islice(numbers, most)):
-        yield at, len(batch), np.array(batch, np.intp)
-        at += len(batch)
+        yield np.array(batch, np.intp)
 
 
 def _views(block: Array, wire: Array, choice: Sequence[_Choice]) -> tuple[Array, Array, int, Array | None]:

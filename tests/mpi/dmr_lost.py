@@ -17,7 +17,7 @@ from dmr.plan import block_bounds
 
 WORLD = MPI.COMM_WORLD
 ROWS = 30_000
-honest = exchange._End.fill
+honest = exchange._Lane.begin
 
 
 class Gone(Exception):
@@ -28,16 +28,16 @@ def look() -> None:
     raise Gone
 
 
-def late(self: exchange._End) -> None:
+def late(self: exchange._Lane, slot: int) -> MPI.Request:
     """Old rank 0 is busy for longer than old rank 1 is patient; new rank 2 is as good as dead."""
     time.sleep({0: 2.5, 1: 0.0, 2: 8.0}[WORLD.rank])
     if WORLD.rank == 2:
         raise Gone
-    honest(self)
+    return honest(self, slot)
 
 
 def main() -> None:
-    exchange._End.fill = late  # type: ignore[method-assign]
+    exchange._Lane.begin = late  # type: ignore[method-assign]
     rank, is_old = WORLD.rank, WORLD.rank < 2
     old = WORLD.Split(0 if is_old else 1, rank)
     bridge = Bridge(WORLD.Dup(), (0, 1), (0, 1, 2), rank if is_old else None, rank)

@@ -14,7 +14,7 @@ import fake_gpu
 import numpy as np
 from mpi4py import MPI
 
-from dmr import exchange
+from dmr import distributions, exchange, plan, points
 from dmr.bridge import Bridge
 from dmr.distributions import Block, Block2D, BlockCyclic, Cyclic, Explicit, Replicated
 from dmr.redistribute import Moved, check, move
@@ -163,7 +163,7 @@ def everything(sizes: list[tuple[int, int]], rooms: list[int], every: int = 1) -
                         )
                         for i, (name, whole) in enumerate(wholes.items())
                     }
-                moved = move(bridge, parts, max_extra_memory=rooms[turn % len(rooms)], pairs=turn % 2 == 0)
+                moved = move(bridge, parts, max_extra_memory=rooms[turn % len(rooms)])
                 compare(moved, bridge, wholes, after, news)
 
 
@@ -309,7 +309,7 @@ def memory() -> None:
             mine = None if bridge.old_rank is None else block(wide, before, olds, bridge.old_rank)
             tracemalloc.start()
             parts = None if mine is None else {"x": (mine, before, after)}
-            moved = move(bridge, parts, max_extra_memory=room, pairs=olds == 3)
+            moved = move(bridge, parts, max_extra_memory=room)
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             allowed = room + little + (0 if moved is None else moved.values["x"].nbytes)
@@ -378,22 +378,70 @@ def errors() -> None:
 
 
 def small_limit() -> None:
-    """As if counts and displacements ended at 100 instead of 2**31 - 1."""
+    """As if messages ended at 100 bytes instead of 2**31 - 1."""
     exchange.LIMIT = 100
-    honest = exchange._End.specification
+    honest, sizes = exchange._Lane._bounds, []
 
-    def checked(self: exchange._End, size: int, kind: MPI.Datatype) -> list[Any]:
-        made = honest(self, size, kind)
-        assert max(made[1]) * kind.size <= 100 and max(map(sum, zip(*made[1:3], strict=True))) <= 100
-        return made
+    def checked(self: exchange._Lane, number: int) -> tuple[int, int]:
+        low, high = honest(self, number)
+        sizes.append((high - low) * self._item)
+        return low, high
 
-    exchange._End.specification = checked
+    exchange._Lane._bounds = checked
     everything([(3, 5)], [1 << 20], every=31)
-    # Without a buffer on any rank: messages of more bytes than the limit, displacements of fewer items.
+    # Without a buffer on any rank.
     whole = np.arange(160.0)
     for bridge in joined(4, 2):
         moved = move(bridge, old_side(bridge, lambda rank: {"x": (block(whole, Block(), 4, rank), Block())}))
         assert moved is None or (moved.values["x"] == block(whole, Block(), 2, bridge.new_rank)).all()
+    exchange._Lane._bounds = honest
+    assert max(WORLD.allgather(max(sizes, default=0))) in range(80, 101)
+
+
+def arrays_of_indices() -> None:
+    """Index sets kept as arrays, which sets as small as these are not by themselves."""
+    kept = distributions._MANY, points._FEW
+    distributions._MANY, points._FEW = 0, 0
+    try:
+        assert isinstance(Explicit([4, 1, 2]).mine[0], plan.Points)
+        for olds, news in [(4, 2), (3, 5)]:
+            everything([(olds, news)], [60, 600, 1 << 20], every=19)
+        csr_matrices()
+        objects()
+    finally:
+        distributions._MANY, points._FEW = kept
+
+
+def random_owners() -> None:
+    """Many indices without any regularity: in little memory; what it takes in time is not for a test."""
+    n, olds, news = 200_000, 3, 5
+
+    def dealt(n: int, size: int) -> list[np.ndarray]:
+        owner = np.random.default_rng(size).integers(0, size, n)
+        return [np.flatnonzero(owner == rank) for rank in range(size)]
+
+    for bridge in joined(olds, news):
+
+        def parts(rank: int) -> dict:
+            mine = dealt(n, olds)[rank]
+            return {"x": (mine * 1.0, Explicit(mine, cut=dealt))}
+
+        given = old_side(bridge, parts)
+        tracemalloc.start()
+        moved = move(bridge, given, max_extra_memory=1 << 18)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 120 * n, peak  # bytes; rank 0 makes new sets, too
+        if moved is not None:
+            mine = dealt(n, news)[bridge.new_rank]
+            assert (moved.values["x"] == mine).all()
+            assert moved.distributions["x"].indices == mine.tolist()
+
+
+CASES: dict[str, Callable[[], None]] = {
+    case.__name__: case
+    for case in (csr_matrices, objects, orders, gpu, memory, errors, small_limit, arrays_of_indices, random_owners)
+}
 
 
 def main(cases: list[str]) -> None:
@@ -404,7 +452,7 @@ def main(cases: list[str]) -> None:
         elif case == "all":
             everything(SIZES, [60, 600, 1 << 20])
         else:
-            {f.__name__: f for f in (csr_matrices, objects, orders, gpu, memory, errors, small_limit)}[case]()
+            CASES[case]()
         WORLD.Barrier()
         if WORLD.rank == 0:
             print(f"{case}: good, {MPI.Wtime() - began:.1f} s", flush=True)

@@ -9,7 +9,18 @@ import pytest
 pytestmark = pytest.mark.mpi
 
 PROGRAM = str(Path(__file__).parent / "dmr_moves.py")
-CASES = ("pairs", "small_limit", "csr_matrices", "objects", "orders", "gpu", "memory", "errors")
+CASES = (
+    "pairs",
+    "small_limit",
+    "csr_matrices",
+    "objects",
+    "orders",
+    "gpu",
+    "memory",
+    "errors",
+    "arrays_of_indices",
+    "random_owners",
+)
 
 
 def moves(mpirun, *cases: str, time_limit: float = 150.0) -> None:

@@ -130,6 +130,34 @@ def test_sets_that_do_not_fit_together(sets: list[list[int] | None], message: st
         Explicit().before([Explicit(mine).mine for mine in sets])
 
 
+@given(st.integers(1, 6), st.integers(65, 300), st.integers(0, 1000), st.sampled_from([np.int64, np.uint16, list]))
+def test_large_irregular_sets_are_arrays_and_fit_together(size: int, n: int, seed: int, kind) -> None:
+    mine = owner(n, size, seed)
+    given_as = [list(part) if kind is list else np.array(part, kind) for part in mine]
+    old = Explicit().before([Explicit(part).mine for part in given_as])
+    assert [old.on(rank).indices for rank in range(size)] == mine
+    assert pickle.loads(pickle.dumps(old)) == old and hash(old) == hash(pickle.loads(pickle.dumps(old)))
+    dealt = Explicit().after((n,), 3, old, size)
+    chain = itertools.chain.from_iterable
+    assert list(chain(dealt.on(rank).indices for rank in range(3))) == list(chain(mine))
+
+
+@pytest.mark.parametrize(
+    ("index", "other", "message"),
+    [
+        (5, 400, "no rank holds index 5"),
+        (5, 6, "no rank holds index 5"),
+        (5, -3, "index -3 of rank [01] is negative"),
+        (399, 398, "index 398 of rank [01] is held twice"),
+    ],
+)
+def test_what_is_wrong_with_large_sets_is_said_too(index: int, other: int, message: str) -> None:
+    order = np.random.default_rng(0).permutation(400)
+    order[order == index] = other
+    with pytest.raises(ValueError, match=message):
+        Explicit().before([Explicit(part).mine for part in (order[:200], order[200:])])
+
+
 @pytest.mark.parametrize(
     ("cut", "message"),
     [

@@ -28,7 +28,7 @@ class Never:
 class Silent:
     """A communicator whose others are gone."""
 
-    def Ialltoallv(self, sent: object, received: object) -> Never:
+    def Iallreduce(self, sent: object, received: object) -> Never:
         return Never()
 
 
@@ -38,7 +38,7 @@ def test_what_mpi_may_still_write_to_is_never_used_again(monkeypatch: pytest.Mon
     buffer, request = np.zeros(10), Never()
     alive = weakref.ref(buffer), weakref.ref(request)
     with pytest.raises(Gone):
-        Patient(Silent(), gone).Alltoallv([None], [buffer])  # type: ignore[arg-type]
+        Patient(Silent(), gone).Allreduce([None], [buffer])  # type: ignore[arg-type]
     with pytest.raises(Gone):
         Patient(Silent(), gone).wait(request)  # type: ignore[arg-type]
     del buffer, request

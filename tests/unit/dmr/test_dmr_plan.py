@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmr import plan
+from dmr import plan, points
 from dmr.plan import IndexSet
 
 rows = st.integers(0, 200)
@@ -30,6 +31,13 @@ def index_sets(draw: st.DrawFn, n: int) -> tuple[IndexSet, list[int]]:
         return plan.strips(numbers), list(numbers)
     chosen = draw(st.lists(st.integers(0, n - 1), unique=True)) if n else []
     chosen = draw(st.sampled_from([chosen, sorted(chosen)]))
+    if draw(st.booleans()):
+        # As an array, by itself or in two parts of which one may be regular.
+        at = draw(st.integers(0, len(chosen)))
+        parts = [plan.Points(np.array(part, np.int64)) for part in (chosen[:at], chosen[at:]) if part]
+        return draw(st.sampled_from([tuple(parts), (*plan.strips(chosen[:at]), *parts[-1:])])) if at < len(
+            chosen
+        ) else tuple(parts), chosen
     return plan.strips(chosen), chosen
 
 
@@ -67,11 +75,35 @@ def test_pieces_name_each_common_element_once_and_where_it_is(both: list[tuple[I
     (ours, mine), (theirs, yours) = both
     found = []
     for source, target in plan.common(ours, theirs):
-        assert (source.length, source.runs) == (target.length, target.runs)
+        if isinstance(source, plan.Strip) and isinstance(target, plan.Strip):
+            assert (source.length, source.runs) == (target.length, target.runs)
         here = [mine[i] for i in plan.indices((source,))]
         assert here == [yours[i] for i in plan.indices((target,))]
         found += here
     assert sorted(found) == sorted(set(mine) & set(yours))
+
+
+@given(two_sets(), st.sampled_from([0, 90]))
+def test_both_ends_find_the_same_pieces_in_the_same_order(both: list[tuple[IndexSet, list[int]]], n: int) -> None:
+    """With a table of the whole axis and without it, for one pair and among others."""
+    (ours, _), (theirs, _) = both
+    others = [(), plan.everything(0, 90), (plan.Points(np.arange(90)[::-1].copy()),)]
+    expected = _listed(plan.common(ours, theirs))
+    assert _listed(plan.shared_with(ours, [*others, theirs], n)[-1]) == expected
+    assert _listed(plan.shared_by([*others, ours, *others], theirs, n)[3]) == expected
+
+
+def _listed(pieces: list[plan.Piece]) -> list[tuple[int, int]]:
+    sides = [[i for piece in pieces for i in plan.indices((piece[side],))] for side in (0, 1)]
+    return list(zip(*sides, strict=True))
+
+
+@given(st.lists(st.integers(-5, 400), max_size=200), st.integers(1, 9), st.integers(1, 30))
+def test_arrays_become_strips_where_they_are_regular_and_hold_the_same(numbers: list[int], block: int, p: int) -> None:
+    assert list(plan.indices(points.as_set(np.array(numbers, np.int64)))) == numbers
+    dealt = plan.deal(2000, block, p, p - 1)
+    found = points.as_set(points.numbers(dealt))
+    assert list(plan.indices(found)) == list(plan.indices(dealt)) and len(found) <= 2
 
 
 def test_regular_sets_meet_in_few_pieces_whatever_the_length() -> None:
