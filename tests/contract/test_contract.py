@@ -235,6 +235,9 @@ async def test_update_changes_what_is_given(world):
     waiting = await world.backend.submit(sleeper(begin="now+3600"))
     with pytest.raises(NotPermitted):
         await world.backend.update(waiting, priority=1_000_000_000)
+    with pytest.raises(NotPermitted):
+        await world.backend.update(waiting, nice=-5)
+    await world.backend.update(waiting, nice=1000)  # its priority it gets when it is eligible
     await world.backend.update(waiting, priority=0)
     assert (await world.look(waiting)).priority == 0
     for call in (world.backend.release, lambda j: world.backend.shrink(j, ["n1"])):

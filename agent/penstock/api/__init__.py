@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Protocol, TypeGuard
+from typing import Final, Protocol, TypeGuard, runtime_checkable
 
 from penstock.api.owners import HolderKind, Limit, LimitHolder, Owner
 
@@ -35,6 +35,7 @@ __all__ = [
     "Owner",
     "OwnerLimits",
     "Partition",
+    "RanksQueue",
     "Reason",
     "Reservation",
     "ReservationSpec",
@@ -698,6 +699,21 @@ class JointPolicy(Protocol):
 
     def decide_all(self, offers: Sequence[Offer], snapshot: Snapshot) -> Mapping[int, ResizeVerdict]:
         """The verdicts by job number."""
+        ...
+
+
+@runtime_checkable
+class RanksQueue(Protocol):
+    """A policy that also says in which order an owner's own jobs should be served.
+
+    An administrator chooses it: the queue's order is otherwise nobody's to change. The core puts a job back behind
+    others of the same owner that have a lower rank, by a nice value, as the owner could; each once at most. Nobody's
+    job is put ahead of its place.
+    """
+
+    def ranks(self, snapshot: Snapshot) -> Mapping[int, int]:
+        """By number of pending jobs; the lowest first, and of the same rank in the queue's order. Jobs that are left
+        out stay where they are, and nobody is put back for them."""
         ...
 
 

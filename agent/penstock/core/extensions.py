@@ -89,6 +89,7 @@ POLICIES: Final = ExtensionPoint(
         "efficiency": "penstock_plugins.efficiency:Efficiency",
         "noop": "penstock_plugins.noop:Noop",
         "priced": "penstock_plugins.priced:Priced",
+        "shortest": "penstock_plugins.shortest:Shortest",
         "static": "penstock_plugins.static:Static",
         "throughput": "penstock_plugins.throughput:Throughput",
         "wide": "penstock_plugins.wide:WideOptimization",

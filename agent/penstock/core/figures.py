@@ -95,7 +95,7 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
     )
 )
 
-_ACTS: Final = ("submit", "cancel", "release", "change", "requeue", "expand", "merge", "shrink", "extend")
+_ACTS: Final = ("submit", "cancel", "release", "change", "requeue", "expand", "merge", "shrink", "extend", "reorder")
 
 
 def of_observer(observer: Observer) -> Iterator[Family]:

@@ -125,6 +125,10 @@ class Memory:
             groups.setdefault(job.partition, []).append(Member(offer, job, speeds, offer.size, snapshot.taken_at))
         return groups
 
+    def speeds(self, job: int) -> Speeds:
+        """Those of a job that was among the last offers."""
+        return self._speeds[job]
+
     def _kind(self, offer: Offer, snapshot: Snapshot) -> Speeds:
         """What is known of jobs that are probably runs of the same program: those of one user with the same limits."""
         limits = (offer.minimum, offer.maximum, offer.factor, offer.preferred or 0, offer.per_node)

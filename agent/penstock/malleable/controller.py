@@ -26,6 +26,7 @@ from penstock.malleable.grow import Grower
 from penstock.malleable.launcher_requests import LauncherRequest
 from penstock.malleable.leaving import Leaver
 from penstock.malleable.machine import MalleableJob
+from penstock.malleable.order import QueueOrder
 from penstock.malleable.parts import Tools
 from penstock.malleable.registry import Registry
 from penstock.malleable.rights import Rights
@@ -81,6 +82,7 @@ class MalleableController:
         self._cleaner = Cleaner(tools, self._grower)
         self._acts = ResizeActs(tools, self._grower, self._cleaner)
         self._decider = Decider(tools, expected_wait)
+        self._order = QueueOrder(tools)
         self.leaver = Leaver(self._registry, clock, settings)
 
     @property
@@ -185,6 +187,8 @@ class MalleableController:
             except Exception:
                 # One bad subject, or a policy that fails, must not keep the others from being served.
                 _log.exception("a malleable job could not be served", job=number)
+        if self.jobs:
+            decisions += await self._order.keep(shown)
         return decisions
 
     async def _serve(self, number: int, snapshot: Snapshot, shown: Snapshot) -> list[Decision]:

@@ -1,4 +1,10 @@
-"""On how many nodes a malleable job may start: on all sizes that it can have. Pure."""
+"""On how many nodes a malleable job may start: from its smallest size to the one that it runs well on. Pure.
+
+Not more, although it may grow to more: Slurm gives a job all that is free up to the most that it asks for, and what is
+free then the next ones in line want, too. It would shrink again for them at its first check, and of some programs the
+first step on many nodes takes as much node-time as half of the run. Beyond the preferred size it grows while nobody
+waits.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,8 @@ _SAYS = ("nodes", "ntasks", "gpus", "nodelist", "nodefile")
 
 
 def moldable(asked: Request, line: CommandLine, script: CommandLine, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Options that let a malleable job start on whatever is free between its smallest and its largest size.
+    """Options that let a malleable job start on whatever is free between its smallest and its preferred size (its
+    largest, where it has none).
 
     Empty where the user says how large it is to be at its start, and for jobs that are not malleable. UserError when
     no size of it fills whole nodes.
@@ -25,10 +32,12 @@ def moldable(asked: Request, line: CommandLine, script: CommandLine, environ: Ma
         return ()
     if any(found.has(name) for found in (line, script) for name in _SAYS):
         return ()
-    least, most = (int(part) for part in asked.malleable.split(":")[:2])
+    least, most, *rest = (int(part) for part in asked.malleable.split(":"))
+    preferred = rest[0] if rest else most
     said = line.value("ntasks-per-node") or script.value("ntasks-per-node") or environ.get("DMR_RANKS_PER_NODE") or "1"
     per_node = int(said) if _WHOLE.fullmatch(said) and int(said) > 0 else 1
     fewest, widest = -(-least // per_node), most // per_node
     if fewest > widest:
         raise UserError(f"malleable={asked.malleable}: no size of it fills whole nodes of {per_node} processes")
-    return (f"--nodes={fewest}-{widest}",)
+    start = min(max(preferred // per_node, fewest), widest)
+    return (f"--nodes={fewest}-{start}",)

@@ -152,6 +152,7 @@ class CliBackend(CliSubmission):
         begin: str | None = None,
         nodelist: Collection[str] | None = None,
         reset_age: bool = False,
+        nice: int | None = None,
     ) -> None:
         """See `Backend.update`. Slurm keeps limits in whole minutes: rounded up. An ended job is `Infeasible`."""
         changes = []
@@ -167,6 +168,8 @@ class CliBackend(CliSubmission):
             changes.append(f"ReqNodeList={','.join(nodelist)}")
         if reset_age:
             changes.append("ResetAccrueTime")
+        if nice is not None:
+            changes.append(f"Nice={int(nice)}")
         if changes:
             # "Changes to job priority are not persistent": said to a user whose change was made all the same.
             tolerated = ["are not persistent"] if priority is not None else []

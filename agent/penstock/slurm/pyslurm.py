@@ -234,6 +234,7 @@ class PyslurmBackend(CliBackend):
         begin: str | None = None,
         nodelist: Collection[str] | None = None,
         reset_age: bool = False,
+        nice: int | None = None,
     ) -> None:
         """See `Backend.update` and `CliBackend.update`."""
         changes: dict[str, object] = {}
@@ -245,9 +246,10 @@ class PyslurmBackend(CliBackend):
             changes["priority"] = int(priority)
         if begin is not None:
             changes["begin_time"] = begin
-        if not changes and nodelist is None and not reset_age:
+        commanded = nodelist is not None or reset_age or nice is not None  # what pyslurm cannot say
+        if not changes and not commanded:
             return
-        if nodelist is None and not reset_age and await self._fits():
+        if not commanded and await self._fits():
             try:
                 await self._ask("update", changing=True, job=int(job), changes=changes)
                 return
@@ -261,6 +263,7 @@ class PyslurmBackend(CliBackend):
             begin=begin,
             nodelist=nodelist,
             reset_age=reset_age,
+            nice=nice,
         )
 
     async def hold(self, job: int) -> None:

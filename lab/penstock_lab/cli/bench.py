@@ -81,22 +81,25 @@ def asa(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
 
 
 @bench.command()
-@_options("table4|modes|real|resize|others|others-logs")
+@_options("table4|bound|modes|real|resize|others|others-pairs|others-logs")
 def dmr(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
     """Measure what malleable jobs do to a cluster's queue (DMR paper).
 
     \b
     table4  workloads of 50 to 400 jobs on 64 simulated nodes: rigid, moldable and malleable under two policies
-    modes   the same with synchronous and with asynchronous checks: what they cost, and what they gain
+    bound   how near the policies come to what no scheduler can go below, mean of three seeds; half an hour
+    modes   table4 with synchronous and with asynchronous checks: what they cost, and what they gain
     real    50 jobs on 64 real nodes in a twentieth of their time beside the simulator's, and 24 MPI jobs on 8 nodes,
             rigid and malleable; about half an hour
     resize  what growing and shrinking cost a program with 1 GB on a real Slurm of eight nodes on this machine
     others  20 pairs on a real Slurm: do other users' promised starts move beside a malleable job? A quarter of an hour
+    others-pairs
+            what others lose by malleable jobs: 80 pairs on the simulated Slurm; a quarter of an hour
     others-logs
             the same on real logs from the folder PENSTOCK_TRACES and the simulated Slurm: how others' delays are
             distributed; half an hour, and only when it is asked for
 
-    The first two take some minutes. What runs on a real Slurm needs root and an installed Slurm, and is left out
+    table4 and modes take some minutes. What runs on a real Slurm needs root and an installed Slurm, and is left out
     without unless it is asked for. With --json one part prints {"rows": [...]}, several print
     {"PART": {"rows": [...]}}. The pictures of --out need matplotlib: pip install 'penstock-lab[plot]'.
     """

@@ -290,6 +290,7 @@ class MockBackend:
         begin: str | None = None,
         nodelist: Collection[str] | None = None,
         reset_age: bool = False,
+        nice: int | None = None,
     ) -> None:
         """Change a job."""
         self.driver.settle()
@@ -302,6 +303,7 @@ class MockBackend:
             begin=begin,
             nodelist=nodelist,
             reset_age=reset_age,
+            nice=nice,
         )
         self.driver.settle()
 

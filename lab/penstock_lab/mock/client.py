@@ -221,6 +221,7 @@ class MockClient:
         begin: str | None = None,
         nodelist: Collection[str] | None = None,
         reset_age: bool = False,
+        nice: int | None = None,
     ) -> None:
         """Change a job."""
         await self._call(
@@ -232,6 +233,7 @@ class MockClient:
             begin=begin,
             nodelist=None if nodelist is None else list(nodelist),
             reset_age=reset_age,
+            nice=nice,
         )
 
     async def close(self) -> None:

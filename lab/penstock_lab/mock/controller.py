@@ -181,6 +181,7 @@ class Controller:
         begin: str | None = None,
         nodelist: Collection[str] | None = None,
         reset_age: bool = False,
+        nice: int | None = None,
     ) -> None:
         """`scontrol update`: all of it or nothing."""
         found, operator = self.engine.job(job), self._operator(user)
@@ -196,6 +197,8 @@ class Controller:
                 raise NotPermitted(f"Access/permission denied: only an operator may raise the limit of job {job}")
         if priority is not None and priority > self.engine.priority(found) and not operator:
             raise NotPermitted(f"Access/permission denied: only an operator may raise the priority of job {job}")
+        if nice is not None and nice < 0 and not operator:
+            raise NotPermitted(f"Access/permission denied: only an operator may give job {job} a nice value below 0")
         parsed = (
             None if dependency is None else checked_dependency(self.engine, dependency, job, found.partition, found.qos)
         )
@@ -213,6 +216,8 @@ class Controller:
             found.begin = max(begins, self.engine.now)
         if required is not None:
             found.required = required
+        if nice is not None:
+            found.nice = nice
         if priority is not None:
             found.fixed_priority = priority or None
             if not priority:  # as in Slurm, that is a hold

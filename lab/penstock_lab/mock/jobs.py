@@ -41,6 +41,7 @@ class SimJob:
     begin: float | None = None
     held: str = ""
     fixed_priority: int | None = None
+    nice: int = 0
     required: int = 0
     excluded: int = 0
     licenses: Mapping[str, int] = field(default_factory=dict)

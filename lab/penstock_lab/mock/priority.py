@@ -7,6 +7,8 @@
     fairshare  weights.fairshare * 2 ** -(use / share): use is the account's part of all node-seconds, which decay with
                half_life, share its part of all shares (the classic algorithm, on one level: accounts)
 
+A job's nice value is taken off, down to a priority of 1.
+
 priority/basic is 4294901760 minus the job's place in the order of submission or, once held, of release.
 
 Only age and use change while a job waits. Two jobs that both still age keep their order, so a job's place is a number
@@ -56,9 +58,9 @@ class Priorities:
         since = self._since(job)
         until = job.start if job.start is not None else now
         if self._basic:
-            return _BASIC_TOP - job.rank
+            return max(_BASIC_TOP - job.rank - job.nice, 1.0)
         age = 0.0 if since is None else min(max(until - since, 0.0) / self._config.max_age, 1.0)
-        return 1.0 + int(self._config.weight_age * age) + self._rest(job)
+        return max(1.0 + int(self._config.weight_age * age) + self._rest(job) - job.nice, 1.0)
 
     def aged_at(self, job: SimJob) -> float:
         """From when on the job's priority does not rise any more; -inf when it never does."""
@@ -72,10 +74,10 @@ class Priorities:
         if job.fixed_priority is not None:
             return float(job.fixed_priority)
         if self._basic:
-            return _BASIC_TOP - job.rank
+            return _BASIC_TOP - job.rank - job.nice
         if aged:
-            return 1.0 + (self._config.weight_age if self._slope else 0.0) + self._rest(job)
-        return 1.0 + self._rest(job) - self._slope * (self._since(job) or 0.0)
+            return 1.0 + (self._config.weight_age if self._slope else 0.0) + self._rest(job) - job.nice
+        return 1.0 + self._rest(job) - job.nice - self._slope * (self._since(job) or 0.0)
 
     def rank(self, job: SimJob) -> None:
         """Under priority/basic: put the job behind all others."""

@@ -5,7 +5,9 @@ models       how fast its three applications are on so many nodes: fitted to the
 workload     its workloads: who is submitted when
 application  a malleable program in virtual time, as the library makes it behave
 drive        a workload under the whole agent on the simulated Slurm
+bound        a mean completion time that no scheduler goes below
 table4       the versions of a workload, and the goals
+nearness     how near the policies come to it
 modes        synchronous against asynchronous checks
 chapters     the parts of the command: measured, judged, drawn
 """

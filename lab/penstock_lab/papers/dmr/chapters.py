@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from penstock_lab.papers.dmr import modes, others, others_logs, paper, resize, table4
+from penstock_lab.papers.dmr import modes, nearness, others, others_logs, others_paired, paper, resize, table4
 from penstock_lab.papers.dmr.models import models
 from penstock_lab.papers.dmr.real import real
 from penstock_lab.papers.report import Chapter, Goal, Table
@@ -41,14 +41,14 @@ def table_4(out: Path | None, tell: Tell) -> Chapter:
         "paper's own values. Means over jobs. The speed-up models are fitted to the paper's tables alone. With them no "
         "scheduler whatever can cut completion by more than "
         + ", ".join(f"{1 - bounds[n] / fixed[n]:.0%}" for n in paper.JOBS)
-        + f" for {', '.join(map(str, paper.JOBS))} jobs: all nodes always busy with the shortest job, resized for "
-        "nothing. Versions: fixed (rigid, at the maximum), paper (malleable, the paper's policy), flexible (the shipped"
-        " policy), flexible-moldable (the same, started on any number of nodes), preferred and moldable (rigid, at the "
-        "preferred size, or on what is free), share-20 and share-50 (so many % as in flexible-moldable, the others as "
-        "in fixed), linear (linear speed-up)."
+        + f" for {', '.join(map(str, paper.JOBS))} jobs, even if it knew all and resized for nothing (a Lagrangian "
+        "bound: column at most). Versions: fixed (rigid, at the maximum), paper (malleable, the paper's policy), "
+        "flexible (the shipped policy), flexible-moldable (the same, started on any number of nodes up to the "
+        "preferred size), preferred and moldable (rigid, at the preferred size, or on what is free), share-20 and "
+        "share-50 (so many % as in flexible-moldable, the others as in fixed), linear (linear speed-up)."
     )
     data = [row.row() for row in rows]
-    shown = [_workloads(rows), _models()]
+    shown = [_workloads(rows, bounds), _models()]
     return Chapter("table4", "Table 4, figures 4 to 8", text, data, shown, table4.goals(outcomes), pictures)
 
 
@@ -162,8 +162,19 @@ def _phases(data: Sequence[Mapping[str, float]]) -> Table:
     return Table("Seconds by phase", columns, cells)
 
 
-def _workloads(rows: Sequence[table4.Row]) -> Table:
-    columns = ("jobs", "version", "utilisation", "waiting s", "execution s", "completion s", "cut", "resizes")
+def _workloads(rows: Sequence[table4.Row], bounds: Mapping[int, float]) -> Table:
+    columns = (
+        "jobs",
+        "version",
+        "utilisation",
+        "waiting s",
+        "execution s",
+        "completion s",
+        "cut",
+        "at most",
+        "resizes",
+    )
+    fixed = {row.jobs: row.completion for row in rows if row.version == "fixed"}
     cells = []
     for row in rows:
         data = row.row()
@@ -181,6 +192,7 @@ def _workloads(rows: Sequence[table4.Row]) -> Table:
                 beside(f"{row.execution:.0f}", "execution_s", ".0f"),
                 beside(f"{row.completion:.0f}", "completion_s", ".0f"),
                 f"{-row.cut:+.1%}" + _their_cut(row),
+                "" if row.version.endswith("-linear") else f"{bounds[row.jobs] / fixed[row.jobs] - 1:+.1%}",
                 f"{row.resizes}",
             ]
         )
@@ -237,15 +249,49 @@ def _compared(found: Sequence[Mapping[str, object]]) -> Table:
     return Table("Table 3", columns, cells)
 
 
+def near_the_bound(_out: Path | None, tell: Tell) -> Chapter:
+    """The shipped policies beside what nobody can go below."""
+    found = nearness.measure(tell=tell)
+    text = (
+        f"The workloads of table 4 in the mean of {len(nearness.SEEDS)} seeds, all jobs malleable and submitted as "
+        "penstock sbatch does (minimum to preferred size): by how much the mean completion time is below that of jobs "
+        "fixed at their maximum, and by how much it could be at most, even for a scheduler that knew all and resized "
+        "for nothing. In the queue's order: under throughput. Reordered: under shortest, an administrator's choice."
+    )
+    cells = [[f"{f.jobs}", f.order, f"{f.cut:.1f}", f"{f.at_most:.1f}", f"{f.missing:.1f}"] for f in found]
+    shown = [Table("Cut of completion time, %", ("jobs", "order", "cut", "at most", "missing"), cells)]
+    rows = [f.row() for f in found]
+    return Chapter("bound", "Near the bound", text, rows, shown, nearness.goals(found))
+
+
+def others_in_pairs(_out: Path | None, tell: Tell) -> Chapter:
+    """What others lose by malleable jobs, in the simulator."""
+    found = [others_paired.judged(load, pairs) for load, pairs in others_paired.measure(tell=tell).items()]
+    text = (
+        f"{others_paired.JOBS} of the paper's jobs, half of them malleable, and the same submissions with these kept "
+        "at the size that they started on; the others are rigid, at their maximum. Crowded: submitted every "
+        f"{paper.INTERARRIVAL:g} s on average, calm: every {paper.INTERARRIVAL * others_paired.LOADS['calm']:g} s. In "
+        "brackets: 95 % intervals, by resampling pairs. A delay below 0: the others begin earlier."
+    )
+    columns = ("load", "pairs", "others' delay s", "began > 60 s later", "most s", "malleable jobs end earlier by s")
+    cells = [
+        [r.load, f"{r.pairs}", r.delay.told(".0f"), r.late.told(), f"{r.most:.0f}", r.gain.told(".0f")] for r in found
+    ]
+    shown = [Table("Others beside malleable jobs", columns, cells)]
+    return Chapter("others-pairs", "What others lose, in pairs", text, [r.row() for r in found], shown)
+
+
 CHAPTERS: Final[Mapping[str, Callable[[Path | None, Tell], Chapter]]] = {
     "table4": table_4,
+    "bound": near_the_bound,
     "modes": tables_2_and_3,
     "real": real,
     "resize": cost_of_a_resize,
     "others": others_on_slurm,
+    "others-pairs": others_in_pairs,
     "others-logs": others_in_logs,
 }
 LOGS: Final = "others-logs"
 """The part that needs logs."""
-SIMULATED: Final = ("table4", "modes")
+SIMULATED: Final = ("table4", "bound", "modes", "others-pairs")
 """The parts that need no Slurm."""

@@ -56,7 +56,7 @@ JOBS: Final = 50
 VERSIONS: Final = {
     "fixed": Version(),
     "flexible": Version(share=1.0),
-    "flexible-moldable": Version(moldable=True, share=1.0, factor=1),
+    "flexible-moldable": Version(moldable=True, share=1.0, factor=1, up_to="preferred"),
 }
 _POLICY: Final = "throughput"
 _NEAR: Final = 0.10

@@ -23,7 +23,7 @@ from penstock.state.store import Store
 from penstock_lab.mock.backend import MockBackend
 from penstock_lab.mock.controller import Controller
 from penstock_lab.mock.engine import Engine
-from penstock_lab.mock.model import ClusterConfig, Scheduler
+from penstock_lab.mock.model import ClusterConfig, PriorityType, Scheduler
 from penstock_lab.mock.speedup import Work
 from penstock_lab.papers.dmr.application import COST, Action, Application, Cost
 from penstock_lab.papers.dmr.paper import NODES
@@ -39,6 +39,7 @@ _CLUSTER: Final = ClusterConfig(
     nodes=NODES,
     cpus=16,
     scheduler=Scheduler.REPLAN,
+    priority=PriorityType.BASIC,
     depth=100,  # bf_max_job_test
     batch_delay=3.0,
     merge_latency=0.3,  # as measured on Slurm 22.05 with slurmdbd

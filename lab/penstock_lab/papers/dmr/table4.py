@@ -3,7 +3,7 @@
     fixed              rigid, at the maximum: the paper's fixed version
     paper              malleable, submitted at the maximum, under the paper's policy (`wide`): its flexible version
     flexible           the same under the shipped policy (`throughput`)
-    flexible-moldable  the same, submitted as a range of nodes (-N minimum-maximum), and resized to any size
+    flexible-moldable  the same, submitted as `penstock sbatch` does (-N minimum-preferred), and resized to any size
     preferred          rigid, at the preferred size
     moldable           rigid, submitted as a range
     share-20, -50      so many % of the jobs as in flexible-moldable, the others as in fixed
@@ -15,24 +15,24 @@ All jobs are one user's, who has no rights beyond their own: nobody's priority i
 from __future__ import annotations
 
 import asyncio
-import heapq
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final
 
 from penstock.host import logs
 from penstock_lab.papers.dmr import paper
+from penstock_lab.papers.dmr.bound import Elastic, least_mean_completion
 from penstock_lab.papers.dmr.drive import Outcome, drive
-from penstock_lab.papers.dmr.models import Kind
+from penstock_lab.papers.dmr.models import Kind, Model
 from penstock_lab.papers.dmr.workload import SEED, Version, workload
 from penstock_lab.papers.report import Goal
 
 __all__ = ["CASES", "SHIPPED", "Case", "Row", "bound", "goals", "measure", "rows"]
 
-_MOLDABLE: Final = Version(moldable=True, share=1.0, factor=1)
+_MOLDABLE: Final = Version(moldable=True, share=1.0, factor=1, up_to="preferred")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ CASES: Final = (
     Case("flexible-moldable", _MOLDABLE),
     Case("preferred", Version("preferred")),
     Case("moldable", Version(moldable=True)),
-    Case("share-20", Version(moldable=True, share=0.2, factor=1)),
-    Case("share-50", Version(moldable=True, share=0.5, factor=1)),
+    Case("share-20", replace(_MOLDABLE, share=0.2)),
+    Case("share-50", replace(_MOLDABLE, share=0.5)),
     Case("fixed-linear", Version(), kind="linear"),
     Case("preferred-linear", Version("preferred"), kind="linear"),
     Case("flexible-linear", Version(share=1.0), kind="linear"),
@@ -185,31 +185,11 @@ def _rigid(ours: Outcome, fixed: Outcome) -> float:
 
 
 def bound(jobs: int, seed: int = SEED) -> float:
-    """A mean completion time that no scheduler can go below, whatever it knows and resizes for nothing.
-
-    The larger of two: every job on its maximum at once; and all nodes always on the job with least work left, each done
-    with the fewest node-seconds that it can be done with (shortest remaining work first is optimal on one machine).
-    """
+    """A mean completion time that no scheduler goes below, whatever it knows and resizes for nothing; see `bound`."""
     entries = workload(jobs, Version(), seed)
-    alone = fmean(e.model.seconds(e.model.application.maximum) for e in entries)
-    now, total = 0.0, 0.0
-    ready: list[tuple[float, float]] = []  # work left in seconds of the whole cluster, and when it was submitted
-    coming = [(e.submit, _least_work(e.model.application, e.model.seconds) / paper.NODES) for e in entries]
-    while coming or ready:
-        if not ready:
-            now = max(now, coming[0][0])
-        while coming and coming[0][0] <= now:
-            submit, work = coming.pop(0)
-            heapq.heappush(ready, (work, submit))
-        work, submit = heapq.heappop(ready)
-        until = min(now + work, coming[0][0] if coming else now + work)
-        if until < now + work:
-            heapq.heappush(ready, (now + work - until, submit))
-        else:
-            total += until - submit
-        now = until
-    return max(alone, total / jobs)
+    return least_mean_completion([Elastic(e.submit, _times(e.model)) for e in entries], paper.NODES)
 
 
-def _least_work(application: paper.Application, seconds: Callable[[int], float]) -> float:
-    return min(n * seconds(n) for n in range(application.minimum, application.maximum + 1))
+def _times(model: Model) -> dict[int, float]:
+    app = model.application
+    return {n: model.seconds(n) for n in range(app.minimum, app.maximum + 1)}

@@ -26,12 +26,13 @@ _LIMIT: Final = 12 * 3600.0
 class Version:
     """What a workload's users do. `size` they submit: the application's "maximum" or "preferred". `share` of the jobs
     is malleable, at random, and can be resized by `factor`. `moldable`: the malleable ones (all, where there are none)
-    are submitted as a range of nodes that begins with the minimum."""
+    are submitted as a range of nodes that begins with the minimum; that of malleable ones ends with `up_to`."""
 
     size: Literal["maximum", "preferred"] = "maximum"
     moldable: bool = False
     share: float = 0.0
     factor: int = FACTOR
+    up_to: Literal["maximum", "preferred"] = "maximum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,10 @@ def workload(jobs: int, version: Version, seed: int = SEED, kind: Kind = "fitted
     for number in range(jobs):
         model = known[order[number]]
         app = model.application
-        nodes = app.maximum if version.size == "maximum" else app.preferred
-        name = f"{app.name}-{number}"
         ranged = version.moldable and (number in malleable or not version.share)
+        size = version.up_to if ranged and number in malleable else version.size
+        nodes = app.maximum if size == "maximum" else app.preferred
+        name = f"{app.name}-{number}"
         fewest = app.minimum if ranged and app.minimum < nodes else None
         spec = JobSpec(name, "#!/bin/sh\n", nodes, _LIMIT, min_nodes=fewest)
         found.append(Entry(float(submits[number] - submits[0]), spec, model, number in malleable, version.factor))

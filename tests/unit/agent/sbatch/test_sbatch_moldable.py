@@ -1,4 +1,4 @@
-"""`malleable=` without a size of the user's own: the job may start on any of its sizes."""
+"""`malleable=` without a size of the user's own: the job may start on any up to the preferred one."""
 
 import pytest
 
@@ -16,14 +16,18 @@ def options(malleable, command=(), script=(), environ=None):
     ("malleable", "command", "script", "environ", "nodes"),
     [
         ("2:8", (), (), {}, "2-8"),
-        ("2:8:4:2", ("-t", "5"), (), {}, "2-8"),
+        ("2:8:4:2", ("-t", "5"), (), {}, "2-4"),
+        ("1:16:1", (), (), {}, "1-1"),
+        ("2:32:6", ("--ntasks-per-node=4",), (), {}, "1-1"),
+        ("8:32:8", ("--ntasks-per-node=16",), (), {}, "1-1"),
+        ("3:32:3", ("--ntasks-per-node=2",), (), {}, "2-2"),
         ("3:17", ("--ntasks-per-node=4",), (), {}, "1-4"),
         ("8:16", (), ("--ntasks-per-node", "4"), {}, "2-4"),
         ("8:16", (), (), {"DMR_RANKS_PER_NODE": "8"}, "1-2"),
         ("8:16", ("--ntasks-per-node=x",), (), {}, "8-16"),
     ],
 )
-def test_any_size_it_can_have(malleable, command, script, environ, nodes):
+def test_from_the_smallest_size_to_the_one_it_runs_well_on(malleable, command, script, environ, nodes):
     assert options(malleable, command, script, environ) == (f"--nodes={nodes}",)
 
 

@@ -170,7 +170,7 @@ def test_the_command_writes_a_report_of_parts(monkeypatch, tmp_path):
 
 def test_a_part_that_is_not_there():
     result = CliRunner().invoke(dmr, ["--part", "table5"])
-    assert result.exit_code != 0 and "table4, modes" in str(result.exception)
+    assert result.exit_code != 0 and "table4, bound, modes" in str(result.exception)
 
 
 MARKS = {"decided": 10.5, "granted": 10.8, "merged": 11.0, "accepted": 11.2, "done": 13.2, "released": 13.9}

@@ -1,0 +1,85 @@
+"""How near the shipped policies come to what no scheduler can go below (`bound`), in the mean of several seeds.
+
+queue's order   `throughput`, which serves the queue as it stands
+reordered       `shortest`, which lets an owner's shorter jobs go first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final
+
+from penstock_lab.papers.dmr import paper, table4
+from penstock_lab.papers.dmr.table4 import Case
+from penstock_lab.papers.dmr.workload import Version
+from penstock_lab.papers.report import Goal
+
+__all__ = ["ORDERS", "SEEDS", "Near", "goals", "measure", "nearness"]
+
+SEEDS: Final = (1, 2, 3)
+_VERSION: Final = Version(moldable=True, share=1.0, factor=1, up_to="preferred")
+ORDERS: Final = {"queue's order": "throughput", "reordered": "shortest"}
+_CASES: Final = (Case("fixed", Version()), *(Case(name, _VERSION, policy) for name, policy in ORDERS.items()))
+_WITHIN: Final = {
+    "queue's order": {50: 5.0, 100: 3.0, 200: 2.5, 400: 2.5},
+    "reordered": {50: 2.5, 100: 1.5, 200: 1.0, 400: 1.0},
+}
+"""Points of completion time cut that may be missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """By how many % the completion time of fixed is cut, and could be at most, in the mean of the seeds."""
+
+    jobs: int
+    order: str
+    cut: float
+    at_most: float
+
+    @property
+    def missing(self) -> float:
+        """Points between the two."""
+        return self.at_most - self.cut
+
+    def row(self) -> dict[str, object]:
+        """For programs."""
+        return {"jobs": self.jobs, "order": self.order, "cut": self.cut, "at_most": self.at_most}
+
+
+def measure(
+    jobs: Sequence[int] = paper.JOBS,
+    seeds: Sequence[int] = SEEDS,
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[Near]:
+    """Run all of them."""
+    completions: dict[tuple[int, int, str], float] = {}
+    bounds: dict[tuple[int, int], float] = {}
+    for seed in seeds:
+
+        def told(text: str, seed: int = seed) -> None:
+            tell(f"seed {seed}: {text}")
+
+        for (n, name), outcome in table4.measure(_CASES, jobs, seed, told).items():
+            completions[seed, n, name] = fmean(r.completion for r in outcome.ran)
+        bounds |= {(seed, n): table4.bound(n, seed) for n in jobs}
+    return nearness(completions, bounds)
+
+
+def nearness(completions: Mapping[tuple[int, int, str], float], bounds: Mapping[tuple[int, int], float]) -> list[Near]:
+    """Means over seeds; mean completion times (s) by seed, number of jobs and case, bounds by the first two."""
+    found = []
+    for n in sorted({n for _, n in bounds}):
+        seeds = [seed for seed, jobs in bounds if jobs == n]
+        most = fmean(100 * (1 - bounds[s, n] / completions[s, n, "fixed"]) for s in seeds)
+        for order in ORDERS:
+            cut = fmean(100 * (1 - completions[s, n, order] / completions[s, n, "fixed"]) for s in seeds)
+            found.append(Near(n, order, cut, most))
+    return found
+
+
+def goals(found: Sequence[Near]) -> list[Goal]:
+    """How near they shall be."""
+    what = "points that the cut of completion time is below the bound, mean of the seeds"
+    return [Goal(f"{f.jobs} jobs, {f.order}", what, f.missing, _WITHIN[f.order][f.jobs]) for f in found]
