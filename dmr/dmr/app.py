@@ -140,10 +140,12 @@ class App:
     def want(self, minimum: int, maximum: int, factor: int = 1, preferred: int | None = None) -> None:
         """Other sizes from now on, for a phase that can use more, or fewer; on all ranks alike.
 
+        New processes go on with what was wanted last, like with the registered values.
+
         Raises:
             ValueError: the sizes contradict each other.
         """
-        self._sizes = limits.limits((minimum, maximum, factor, preferred))
+        self._state.wanted = limits.limits((minimum, maximum, factor, preferred))
 
     def announce(self, size: int, in_seconds: float) -> None:
         """See `dmr.announce`."""
@@ -187,7 +189,7 @@ class App:
         begun = check(
             self._session,
             self._comm,
-            self._sizes,
+            self._state.wanted or self._sizes,
             methods=self._methods,
             companion=True,
             steps_left=left,
