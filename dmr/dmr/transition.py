@@ -26,11 +26,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from dmr import joining, quirks, spawn, worlds
+from dmr import joining, line, quirks, spawn, worlds
 from dmr.bridge import Bridge
 from dmr.joining import Step
 from dmr.passage import Lost, Passport, Transition, standing
-from dmr.restart import Leaving, resumed
 from dmr.spawn import SpawnError
 
 if TYPE_CHECKING:
@@ -92,6 +91,8 @@ def depart(facts: Facts, comm: MPI.Intracomm, reply: CheckReply, method: str = "
     if method == "restart":
         if reply.companion:
             return "a restart cannot use nodes of another job"
+        from dmr.restart import Leaving
+
         former = {"epoch": facts.epoch, "nodes": facts.nodes or (), "per_node": facts.per_node}
         return Leaving(comm, passport, former)
     steps: Sequence[Step] = ()
@@ -117,6 +118,10 @@ def arrive(comm: MPI.Intracomm) -> Transition | None:
     """The new side, in a process that a resize started; None for a normal start. `comm` holds all such processes."""
     met = joining.accept(comm)
     if met is None:
+        if not os.environ.get(line.RESTARTED):
+            return None
+        from dmr.restart import resumed  # what it needs takes longer to import than all of what others need
+
         return resumed(comm)
     inter, greeting = met
     standing.world = greeting.world

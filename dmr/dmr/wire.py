@@ -21,8 +21,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
-import secrets
 import time as _time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -122,7 +122,7 @@ class Request:
     op: ClassVar[str] = ""
     job: int
     epoch: int
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    id: str = field(default_factory=lambda: os.urandom(8).hex())
     time: float = field(default_factory=_time.time)
     auth: str = ""
 
