@@ -175,14 +175,17 @@ class App:
         if self._joined is not None:
             self._comm = self._joined
         session, step = self._session, self._first
-        while n is None or step < n:
-            yield step
-            step += 1
-            if session.skip:
-                session.skip -= 1
-                self.changed = False
-            elif n is None or step < n:
-                self.changed = self._resized(step, None if n is None else n - step)
+        try:
+            while n is None or step < n:
+                yield step
+                step += 1
+                if session.skip:
+                    session.skip -= 1
+                    self.changed = False
+                elif n is None or step < n:
+                    self.changed = self._resized(step, None if n is None else n - step)
+        finally:  # the loop is over or was left: nobody is there any more to hand over to new processes
+            session.leave_off()
 
     def _resized(self, step: int, left: int | None) -> bool:
         """A real check before the step; whether this process goes on with a new size."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADDRESS",
+    "DAY",
     "RESTARTED",
     "RESTART_FAILED",
     "SECRET",
