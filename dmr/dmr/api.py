@@ -18,7 +18,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from dmr import limits, transition
+from dmr import limits, transition, uncaught
 from dmr.check import check
 from dmr.handover import Arrival, Departure
 from dmr.session import Session
@@ -56,6 +56,7 @@ def the_session() -> Session:
     """What this process knows of its job; made at the first call."""
     global _session
     if _session is None:
+        uncaught.ends_all()
         _session = Session()
     return _session
 
@@ -149,6 +150,7 @@ def inherited(comm: MPI.Intracomm | None = None) -> Arrival | None:
     """
     from mpi4py import MPI
 
+    uncaught.ends_all()
     begun = transition.arrive(MPI.COMM_WORLD if comm is None else comm)
     if begun is None:
         return None

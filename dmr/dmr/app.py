@@ -140,10 +140,12 @@ class App:
     def want(self, minimum: int, maximum: int, factor: int = 1, preferred: int | None = None) -> None:
         """Other sizes from now on, for a phase that can use more, or fewer; on all ranks alike.
 
+        New processes go on with what was wanted last, like with the registered values.
+
         Raises:
             ValueError: the sizes contradict each other.
         """
-        self._sizes = limits.limits((minimum, maximum, factor, preferred))
+        self._state.wanted = limits.limits((minimum, maximum, factor, preferred))
 
     def announce(self, size: int, in_seconds: float) -> None:
         """See `dmr.announce`."""
@@ -173,21 +175,24 @@ class App:
         if self._joined is not None:
             self._comm = self._joined
         session, step = self._session, self._first
-        while n is None or step < n:
-            yield step
-            step += 1
-            if session.skip:
-                session.skip -= 1
-                self.changed = False
-            elif n is None or step < n:
-                self.changed = self._resized(step, None if n is None else n - step)
+        try:
+            while n is None or step < n:
+                yield step
+                step += 1
+                if session.skip:
+                    session.skip -= 1
+                    self.changed = False
+                elif n is None or step < n:
+                    self.changed = self._resized(step, None if n is None else n - step)
+        finally:  # the loop is over or was left: nobody is there any more to hand over to new processes
+            session.leave_off()
 
     def _resized(self, step: int, left: int | None) -> bool:
         """A real check before the step; whether this process goes on with a new size."""
         begun = check(
             self._session,
             self._comm,
-            self._sizes,
+            self._state.wanted or self._sizes,
             methods=self._methods,
             companion=True,
             steps_left=left,

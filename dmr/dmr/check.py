@@ -7,9 +7,9 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from dmr import limits, quirks, transition
+from dmr import joining, limits, quirks, transition
 from dmr.limits import NAMES, Limits
-from dmr.session import Progress, Session
+from dmr.session import Coming, News, Progress, Session
 from dmr.transition import Transition
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ def check(
 ) -> tuple[wire.CheckReply, Transition] | None:
     """A resize that has begun, or None: the application goes on as it is. Collective.
 
+    Under the launcher a resize begins when its new processes are up, some calls after the one that heard of it.
+
     Args:
         session: what is known of the job.
         comm: all processes of the program.
@@ -84,32 +86,75 @@ def check(
         session.place(comm.allgather(quirks.node_name(os.environ)))
     available = transition.available()
     method = next((method for method in methods if method in available), "")
+    coming = session.coming
+    method = coming.method if coming else method
     progress = Progress(
         method or methods[0],
         companion=companion and method != "restart" and transition.companion(),
         steps_left=steps_left,
         fixed=fixed or not method,
     )
+    if coming is not None:
+        return _follow(session, comm, coming, wanted, progress, ready)
     verdict = session.decide(comm.size, wanted, progress, later=later) if comm.rank == 0 else None
     verdict = comm.bcast(verdict)
     session.skip = verdict.skip
     if verdict.reply is None:
         return None
     problem = transition.preflight(comm, verdict.reply, method) or ready(verdict.reply)
-    begun = _begin(session, comm, verdict.reply, method, problem)
-    return (verdict.reply, begun) if begun else None
+    new = Coming(verdict.reply, method, wanted.factor)
+    if not problem and method != "restart" and joining.by_port():
+        ahead = comm.bcast(session.starts_ahead() if comm.rank == 0 else None)
+        started, new.start = transition.ahead(comm, new.reply, method, new.factor) if ahead else (False, None)
+        if started:
+            session.expect(new)
+            return None
+    return _begin(session, comm, new, problem)
+
+
+def _follow(
+    session: Session,
+    comm: MPI.Intracomm,
+    coming: Coming,
+    wanted: Limits,
+    progress: Progress,
+    ready: Callable[[wire.CheckReply], str],
+) -> tuple[wire.CheckReply, Transition] | None:
+    """While new processes are being started: joins them when they are up, or gives them up. Collective."""
+    news: News = comm.bcast(session.follow(comm.size, wanted, progress) if comm.rank == 0 else None)
+    if not (news.go or news.over):
+        return None
+    session.coming = None
+    if news.go:
+        begun = _begin(session, comm, coming, ready(coming.reply), news)
+        if begun is None and coming.start is not None:
+            coming.start.withdraw()
+        return begun
+    if coming.start is not None:  # rank 0
+        if not news.wish:
+            logger.warning("this application cannot be resized now, going on as is: %s", news.over)
+        coming.start.withdraw()
+        if not news.told:
+            session.refuse(coming.reply.epoch, news.over)
+    return None
 
 
 def _begin(
-    session: Session, comm: MPI.Intracomm, reply: wire.CheckReply, method: str, problem: str
-) -> Transition | None:
-    """Collective: accept, start the new processes; on any failure refuse, and the application goes on."""
+    session: Session, comm: MPI.Intracomm, new: Coming, problem: str, news: News | None = None
+) -> tuple[wire.CheckReply, Transition] | None:
+    """Collective: accept, start the new processes or meet those of the `news`; on any failure refuse, and the
+    application goes on."""
+    reply = new.reply
     if not problem:
         if not comm.bcast(session.accept(reply.epoch) if comm.rank == 0 else None):
             return None
-        begun = transition.depart(session, comm, reply, method)
+        if news is not None:
+            problem = comm.bcast(new.start.go() or "" if new.start is not None else None)
+    if not problem:
+        started = (news.worlds, news.seconds) if news is not None else (None, 0.0)
+        begun = transition.depart(session, comm, reply, new.method, new.factor, *started)
         if not isinstance(begun, str):
-            return begun
+            return reply, begun
         problem = begun
     if comm.rank == 0:
         logger.warning("this application cannot be resized now, going on as is: %s", problem)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -38,7 +37,7 @@ def begin(root: Path, epoch: int) -> Path:
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_private(root)  # before anything in it is touched
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         folder.mkdir(mode=0o700)
     except OSError as error:
         raise CheckpointError(f"cannot make {folder}: {error.strerror}") from error
@@ -81,7 +80,7 @@ def commit(root: Path, epoch: int, manifest: Mapping[str, Any]) -> None:
     folder = _unfinished(root, epoch)
     try:
         _write(folder / "manifest.json", manifest)
-        shutil.rmtree(_finished(root, epoch), ignore_errors=True)
+        _remove(_finished(root, epoch))
         folder.rename(_finished(root, epoch))
         _sync_folder(root)
     except OSError as error:
@@ -120,7 +119,13 @@ def load(root: Path, epoch: int, rank: int) -> dict[str, tuple[Any, ...]]:
 def discard(root: Path, epoch: int) -> None:
     """Removes a checkpoint, whole or not."""
     for folder in (_finished(root, epoch), _unfinished(root, epoch)):
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _finished(root: Path, epoch: int) -> Path:

@@ -37,6 +37,10 @@ class Inhibitor:
         if self._left is not None:
             self.step_seconds = max(0.0, now - self._left) / (self._ignored + 1)
 
+    def passed(self) -> None:
+        """A call that is no real one, though it was let through."""
+        self._ignored += 1
+
     def leave(self, now: float, *, soon: bool = False) -> int:
         """The real call ends; returns how many of the next to ignore: none if `soon`, because an answer is due."""
         ignored = 0

@@ -7,7 +7,11 @@ The new side opens the port and accepts, because connecting takes a time limit i
 
 from __future__ import annotations
 
+import array
+import contextlib
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +23,13 @@ from dmr.spawn import SpawnError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Greeting", "Step", "accept", "by_port", "join", "open_one", "settle", "start", "wait"]
+__all__ = ["Greeting", "Start", "Step", "accept", "by_port", "join", "obstacle", "open_one", "settle", "start", "wait"]
 
 _CONNECT_LIMIT: Final = 20
 _GRACE: Final = 15.0
 _POLL: Final = 0.001
+# A connection was begun that nobody answered. The next one then ended a rank with SIGSEGV [run, MPICH 5.0.2].
+_half_open = False
 
 
 @dataclass(frozen=True)
@@ -49,21 +55,79 @@ class Greeting:
     passport: Any
 
 
+class Start:
+    """Rank 0: worlds that the launcher starts while the application goes on; its answer is waited for by a thread,
+    which makes no MPI call.
+
+    Attributes:
+        done: whether they are up, or will not be; then `problem` says why not, or `worlds` are their tickets and ports.
+        seconds: how long it took.
+    """
+
+    def __init__(self, starts: Sequence[tuple[str, ...]], per_node: int, epoch: int, jobs: Mapping[str, int]) -> None:
+        self.worlds: list[list[str]] = []
+        self.problem = ""
+        self.done = False
+        self.seconds = 0.0
+        self._batch = str(epoch)
+        self._began = time.monotonic()
+        wanted = [{"nodes": nodes, "job": jobs.get(nodes[0], 0)} for nodes in starts]
+        threading.Thread(target=self._ask, args=(wanted, per_node), name="dmr-start", daemon=True).start()
+
+    def _ask(self, wanted: list[dict[str, object]], per_node: int) -> None:
+        limit = line.start_limit(os.environ)
+        told = {"worlds": wanted, "per_node": per_node, "limit": limit, "batch": self._batch}
+        try:
+            self.worlds = line.ask(limit + _GRACE, op="start", **told)["worlds"]
+        except line.LineError as error:
+            self.problem = str(error)
+        self.seconds = time.monotonic() - self._began
+        self.done = True
+
+    def go(self) -> str | None:
+        """Has them wake up to be met; why they cannot."""
+        try:
+            line.ask(_GRACE, op="go", tickets=[ticket for ticket, _ in self.worlds])
+        except line.LineError as error:
+            return str(error)
+        return None
+
+    def withdraw(self) -> None:
+        """They are not wanted any more."""
+        with contextlib.suppress(line.LineError):  # a launcher that is gone has taken them with it
+            line.ask(_GRACE, op="withdraw", batch=self._batch)
+
+
+def obstacle() -> str | None:
+    """Why nothing is joined any more, the same on all ranks that were there."""
+    return (
+        "a connection to new processes broke off, after which MPICH may crash in the next one" if _half_open else None
+    )
+
+
 def by_port() -> bool:
     """Whether this process has a launcher that starts new ones for it."""
     return line.there(os.environ)
 
 
 def start(
-    comm: MPI.Intracomm, starts: Sequence[tuple[str, ...]], per_node: int, epoch: int, jobs: Mapping[str, int]
+    comm: MPI.Intracomm,
+    starts: Sequence[tuple[str, ...]],
+    per_node: int,
+    epoch: int,
+    jobs: Mapping[str, int],
+    started: Sequence[Sequence[str]] | None = None,
 ) -> list[Step]:
     """The steps to join worlds on the nodes of `starts`; with a launcher, they have been started then. Collective.
 
-    `jobs`: who holds a node, where it is not the application's own job.
+    `jobs`: who holds a node, where it is not the application's own job. `started`: tickets and ports of those worlds,
+    where they were started ahead.
 
     Raises:
         SpawnError: on all ranks, and nothing new runs.
     """
+    if started is not None:
+        return [Step(ticket, nodes, per_node, port) for (ticket, port), nodes in zip(started, starts, strict=True)]
     problem, steps = None, [Step(f"{epoch}.{i}", nodes, per_node) for i, nodes in enumerate(starts)]
     if comm.rank == 0 and by_port() and steps:
         limit = line.start_limit(os.environ)
@@ -121,6 +185,8 @@ def _connect(comm: MPI.Intracomm, port: str) -> MPI.Intercomm:
     if problem is None and inter is not None:
         return inter
     # What is left of the connection stays: to disconnect would wait for the dead.
+    global _half_open
+    _half_open = True
     raise SpawnError(problem)
 
 
@@ -150,7 +216,10 @@ def join(comm: MPI.Intracomm, steps: Sequence[Step], passport: Any, *, own: bool
 
 
 def accept(comm: MPI.Intracomm) -> tuple[MPI.Intercomm, Greeting] | None:
-    """The new side: the first connection to those who were there before; None for a normal start. Collective."""
+    """The new side: the first connection to those who were there before; None for a normal start. Collective.
+
+    It ends the processes where nobody comes.
+    """
     from mpi4py import MPI
 
     inter = MPI.Comm.Get_parent()
@@ -159,14 +228,29 @@ def accept(comm: MPI.Intracomm) -> tuple[MPI.Intercomm, Greeting] | None:
         if not ticket:
             return None
         port = MPI.Open_port() if comm.rank == 0 else ""
-        comm.Barrier()  # all of us are up
-        if comm.rank == 0:
-            line.ask(line.start_limit(os.environ), op="ready", ticket=ticket, port=port)
+        wait(comm)  # all of us are up
+        if not _met(comm, ticket, port):
+            sys.exit()
         inter = _accept(comm, port)
         if comm.rank == 0:
             MPI.Close_port(port)
     greeting: Greeting = inter.bcast(None, root=0)
     return inter, greeting
+
+
+def _met(comm: MPI.Intracomm, ticket: str, port: str) -> bool:
+    """Whether those who were there before come now. Until that is known we sleep: they may be computing beside us."""
+    from mpi4py import MPI
+
+    met = array.array("b", [0])
+    if comm.rank == 0:
+        # A step of theirs may take its time; and when the launcher ends, so do we.
+        with contextlib.suppress(line.LineError):
+            met[0] = bool(line.ask(line.DAY, op="ready", ticket=ticket, port=port).get("met", True))
+    request = comm.Ibcast([met, MPI.BYTE])
+    while not request.Test():
+        time.sleep(_POLL)
+    return bool(met[0])
 
 
 def _accept(comm: MPI.Intracomm, port: str) -> MPI.Intercomm:

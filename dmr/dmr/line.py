@@ -7,19 +7,21 @@ can be asked is little, and never what to run. Standard library only.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import json
 import os
-import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = [
     "ADDRESS",
+    "DAY",
     "RESTARTED",
     "RESTART_FAILED",
     "SECRET",
@@ -89,7 +91,7 @@ def ask(limit: float, /, **request: object) -> Message:
 
 
 def _exchange(host: str, port: int, secret: str, request: Message, until: float) -> Message:
-    nonce, body = secrets.token_hex(16), json.dumps(request)
+    nonce, body = _nonce(), json.dumps(request)
     with socket.create_connection((host, port), timeout=max(0.1, min(_HELLO, until - time.monotonic()))) as connection:
         lines = connection.makefile("rb")
         theirs = str(json.loads(lines.readline(_MAX_LINE))["nonce"])
@@ -108,9 +110,10 @@ def _exchange(host: str, port: int, secret: str, request: Message, until: float)
 
 async def serve(secret: str, answer: Callable[[Message], Awaitable[Message]]) -> asyncio.Server:
     """Listens on any free port of all addresses; `answer` may raise LineError to say why not."""
+    import asyncio  # not in the ranks, whose start it would make longer by a third of what this package costs
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonce = secrets.token_hex(16)
+        nonce = _nonce()
         try:
             writer.write(json.dumps({"nonce": nonce}).encode() + b"\n")
             asked = json.loads(await asyncio.wait_for(reader.readline(), _HELLO))
@@ -130,6 +133,11 @@ async def serve(secret: str, answer: Callable[[Message], Awaitable[Message]]) ->
             writer.close()
 
     return await asyncio.start_server(connected, host=None, port=0, family=socket.AF_INET, limit=_MAX_LINE)
+
+
+def _nonce() -> str:
+    # What `secrets` does, without what its import costs in every rank.
+    return os.urandom(16).hex()
 
 
 def _mac(secret: str, *parts: str) -> str:

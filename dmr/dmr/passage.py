@@ -33,7 +33,8 @@ class Passport:
 
     `new` are the new ranks' places behind the old ones (`dmr.worlds.Changes.new`); `jobs` are the jobs that hold nodes,
     where it is not the application's own. `failed` says why the resize `failed_epoch` failed, if these processes were
-    started with the former size after that; the agent is to hear a refusal then.
+    started with the former size after that; the agent is to hear a refusal then. `ahead_seconds` is how long the new
+    processes took to start while the old ones went on.
     """
 
     job: int
@@ -47,6 +48,7 @@ class Passport:
     jobs: Mapping[str, int] = field(default_factory=dict)
     failed: str = ""
     failed_epoch: int = 0
+    ahead_seconds: float = 0.0
 
 
 _LOOK_AFTER: Final = 1.0

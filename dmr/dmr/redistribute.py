@@ -69,6 +69,13 @@ class Moved:
     distributions: dict[str, Distribution]
 
 
+def load() -> None:
+    """Imports what `move` needs, for those who have the time for it before others wait for them."""
+    import dmr.arrays
+    import dmr.objects
+    import dmr.sparse  # noqa: F401
+
+
 def move(
     bridge: Bridge,
     parts: Parts | None = None,

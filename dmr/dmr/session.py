@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import os
@@ -9,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -21,13 +22,16 @@ from dmr.limits import Limits
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from dmr.joining import Start
     from dmr.transition import Passport
 
-__all__ = ["Progress", "Session", "Verdict", "node_list"]
+__all__ = ["Coming", "News", "Progress", "Session", "Verdict", "node_list"]
 
 logger = logging.getLogger("dmr")
 
 _LONGEST = 1e9  # seconds of an inhibitor
+_LONG_STEP = 10.0  # seconds
+_STILL_THERE = 1.0  # seconds between two questions whether an offer stands
 _TELLING = 10.0  # seconds for the launcher to hear a request for nodes
 
 
@@ -53,6 +57,37 @@ class Progress:
     fixed: bool = False
 
 
+@dataclass
+class Coming:
+    """A resize that is on offer, and whose new processes are being started while the application goes on.
+
+    `reply` is the offer, `factor` that of the sizes then. On rank 0 alone: what is known of the `start`, the question
+    under way whether the offer still stands, and when (monotonic) it is asked next.
+    """
+
+    reply: wire.CheckReply
+    method: str
+    factor: int
+    start: Start | None = None
+    asked: Pending | None = None
+    ask_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class News:
+    """What rank 0 tells the others of a resize that is being started: `go`, or why it is given up; neither: go on.
+
+    `worlds` are the tickets and ports of those that are up, `seconds` how long that took. `told`: the agent knows.
+    """
+
+    go: bool = False
+    over: str = ""
+    worlds: tuple[tuple[str, str], ...] = ()
+    seconds: float = 0.0
+    told: bool = False
+    wish: bool = False  # it is given up because nobody wants it any more, which is no failure
+
+
 class Session:
     """What this process knows about its job; everything but `skip`, `nodes`, `per_node` is used on rank 0 only."""
 
@@ -65,6 +100,7 @@ class Session:
         self.comm: MPI.Intracomm | None = None  # of all processes of the program, since a resize
         self.knows_world = False  # the program uses `dmr.world`
         self.arriving = False  # others wait for this process to take over their work
+        self.coming: Coming | None = None
         self.rank: int | None = None  # in the communicator of the last check
         self.client: Client | None = None
         self._unreachable = False  # that has been said
@@ -73,6 +109,7 @@ class Session:
         self._to_announce: deque[wire.Announce] = deque()
         self._said: set[str] = set()
         self._told: set[str] = set()  # that the launcher has been told
+        self._leaves = False  # at its exit this process gives up what is being started
         self._scattered = False  # where the ranks are is known, and no fit for adding or taking nodes
 
     @cached_property
@@ -91,7 +128,7 @@ class Session:
         self.job, self.epoch = passport.job, passport.epoch
         self.nodes, self.per_node = passport.nodes, passport.per_node
         self.comm, self.rank, self.arriving = comm, comm.rank, False
-        self.skip, self._pending = 0, None
+        self.skip, self._pending, self.coming = 0, None, None
         if comm.rank == 0:
             self.inhibitor.leave(time.monotonic(), soon=True)
             if passport.failed:  # it came to nothing, and these processes were started with the former size again
@@ -99,7 +136,8 @@ class Session:
                 if self.connect():
                     self.refuse(passport.failed_epoch, passport.failed)
             else:
-                self._finished(comm.size, {"spawn": passport.spawn_seconds, "move": move_seconds})
+                timings = {"spawn": passport.spawn_seconds, "move": move_seconds}
+                self._finished(comm.size, timings | ({"ahead": ahead} if (ahead := passport.ahead_seconds) else {}))
 
     def connect(self) -> bool:
         """Whether an agent can be asked and a resize could work; if not, says why, once."""
@@ -144,6 +182,55 @@ class Session:
         verdict = self._judge(check, self.client.finish(pending))
         # Without an inhibitor the next answer is prepared at once, so that each call can have one.
         return verdict if verdict.reply or verdict.skip else self._ask(check)
+
+    def starts_ahead(self) -> bool:
+        """Rank 0: whether new processes are to be started while the application goes on.
+
+        Not where a step takes so long that waiting for them costs less than one more step with the old size.
+        """
+        if os.environ.get("DMR_START_AHEAD", "1") == "0":
+            return False
+        return (self.inhibitor.step_seconds or 0.0) <= _LONG_STEP
+
+    def expect(self, coming: Coming) -> None:
+        """The application goes on, and every call looks what has become of it. On all ranks."""
+        self.coming, self.skip = coming, 0
+        if coming.start is not None and not self._leaves:
+            self._leaves = True
+            atexit.register(self.leave_off)
+
+    def follow(self, size: int, wanted: Limits, progress: Progress) -> News:
+        """Rank 0, in place of a real check while new processes are being started: what has become of it."""
+        coming = self.coming
+        assert coming is not None and coming.start is not None and self.client is not None
+        self.inhibitor.passed()
+        limited, reply = self._overridden(wanted), coming.reply
+        if not limited.minimum <= reply.size <= limited.maximum:
+            return News(over=f"the program does not want {reply.size} processes any more", wish=True)
+        if coming.asked is not None and coming.asked.ready():
+            answer, coming.asked = self.client.finish(coming.asked), None
+            if isinstance(answer, wire.CheckReply) and _offer(answer) != _offer(reply):
+                return News(over=f"the agent has taken it back: {answer.reason or answer.action}", told=True, wish=True)
+        if coming.start.done:
+            if coming.start.problem:
+                return News(over=coming.start.problem)
+            found = tuple((ticket, port) for ticket, port in coming.start.worlds)
+            return News(go=True, worlds=found, seconds=coming.start.seconds)
+        if coming.asked is None and time.monotonic() >= coming.ask_at:
+            coming.ask_at = time.monotonic() + _STILL_THERE
+            try:
+                check = replace(self._question(size, limited, progress), starting=reply.epoch)
+            except wire.WireError:
+                return News()
+            coming.asked = self.client.start(check)
+        return News()
+
+    def leave_off(self, why: str = "the program has come to its end") -> None:
+        """Gives up what is being started, if anything is; not collective."""
+        coming, self.coming = self.coming, None
+        if coming is not None and coming.start is not None:
+            coming.start.withdraw()
+            self.refuse(coming.reply.epoch, why)
 
     def _ask(self, check: wire.Check) -> Verdict:
         assert self.client is not None
@@ -271,6 +358,11 @@ class Session:
         if self.connect() and self.client is not None:
             done = wire.Finished(job=self.job, epoch=self.epoch, size=size, nodes=self.nodes or (), timings=timings)
             self.client.request(done, urgent=True)
+
+
+def _offer(reply: wire.CheckReply) -> tuple[object, ...]:
+    """What makes it the same one."""
+    return reply.action, reply.epoch, reply.size, reply.nodes, reply.companion
 
 
 def _objection(check: wire.Check, reply: wire.CheckReply) -> str:

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dmr import line, quirks
@@ -20,7 +19,7 @@ __all__ = ["SpawnError", "preflight", "spawn", "too_long"]
 logger = logging.getLogger("dmr")
 
 # The program starts anew, so relative paths must mean what they meant at its start, wherever it has gone since.
-_START_DIRECTORY: Final = str(Path.cwd())
+_START_DIRECTORY: Final = os.getcwd()
 _SLOW_SPAWN: Final = 60.0
 
 
@@ -36,7 +35,7 @@ def preflight() -> str | None:
     """
     if not sys.executable or not os.access(sys.executable, os.X_OK):
         return f"cannot execute {sys.executable or 'this Python'}"
-    if not Path(_START_DIRECTORY).is_dir():
+    if not os.path.isdir(_START_DIRECTORY):
         return f"the directory {_START_DIRECTORY} is gone"
     # MPICH 5 passes arguments to its process manager line by line. The launcher has them as mpiexec had them.
     if not line.there(os.environ) and any("\n" in argument or not argument for argument in sys.orig_argv[1:]):
@@ -44,7 +43,7 @@ def preflight() -> str | None:
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script is None:
         return "the program is not a file or module that can be started again"
-    if not Path(_START_DIRECTORY, script).is_file():
+    if not os.path.isfile(os.path.join(_START_DIRECTORY, script)):
         return f"the program {script} is gone"
     return None
 

@@ -16,11 +16,13 @@ from dmr.distributions import Distribution, Replicated
 if TYPE_CHECKING:
     import numpy as np
 
+    from dmr.limits import Limits
     from dmr.redistribute import Moved, Part
 
 __all__ = ["STEP", "State", "differing"]
 
 STEP: Final = "dmr.step"
+_WANTED: Final = "dmr.wanted"
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 _OTHER: Final = "other"  # the mark of a value that nothing with a digest equals
 
@@ -35,10 +37,15 @@ class _Entry:
 
 
 class State:
-    """The registered values of one process."""
+    """The registered values of one process.
+
+    `wanted` are the sizes that the program has asked for on its way, None where it has not. They move with the values:
+    a process that joins in the middle has not made that call, and all ranks must ask for the same.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
+        self.wanted: Limits | None = None
 
     def register(self, name: str, value: Any, distribution: Distribution | None) -> None:  # noqa: ANN401
         """Takes in a first value (or calls what makes it), unless one was inherited.
@@ -81,10 +88,12 @@ class State:
             raise KeyError(f"{name!r} is not registered; registered: {known}") from None
 
     def parts(self, step: int) -> dict[str, Part]:
-        """Everything, as `dmr.redistribute.move` takes it, and the step to go on with."""
+        """Everything, as `dmr.redistribute.move` takes it, the step to go on with, and the sizes wanted."""
         from dmr.redistribute import Part
 
         parts = {name: Part(entry.value, entry.held, entry.becomes) for name, entry in self._entries.items()}
+        if self.wanted is not None:
+            parts[_WANTED] = Part(self.wanted, Replicated())
         return parts | {STEP: Part(step, Replicated())}
 
     def marks(self) -> dict[str, str]:
@@ -94,6 +103,7 @@ class State:
     def adopt(self, moved: Moved) -> int:
         """Takes over what a move brought; returns the step to go on with."""
         step = int(moved.values.pop(STEP))
+        self.wanted = moved.values.pop(_WANTED, self.wanted)
         for name, value in moved.values.items():
             entry = self._entries.get(name)
             if entry is None:

@@ -2,13 +2,16 @@
 
 A world is one mpiexec (or srun). The first is the application as its user started it. Rank 0 can ask over `dmr.line`:
 
-    start     worlds on these nodes, to be joined by MPI ports; answered when all of them are ready, or none is left
+    start     worlds on these nodes, to be joined by MPI ports; answered when all of them are ready, or none is left.
+              With a `batch` they are started ahead, while the application goes on: they wait, asleep, for
+    go        the application comes to meet these worlds
+    withdraw  it will not: that batch is not wanted any more, wherever its start stands
     alive     whether these worlds still run
     joined    these worlds belong to the application now: what happens to one happens to all
     abandon   they do not: end them; those that are "leaving" know it, and end by themselves if they can
     restart   when all ranks have ended, start the application again on these nodes; "loaded" confirms that it runs
     stay      they go on instead, because the answer to `restart` did not arrive
-    ready     (from rank 0 of a started world) my port is open
+    ready     (from rank 0 of a started world) my port is open; answered when somebody comes to it, or nobody will
     node-request  ask Slurm for a job that holds nodes, which the agent, another user, cannot (`dmr.node_requests`)
 
 A world that dies before it has joined harms nobody. Not an MPI process itself, so it may start others safely.
@@ -39,6 +42,7 @@ __all__ = ["Supervisor"]
 logger = logging.getLogger("dmr.launch")
 
 _GRACE: Final = 5.0
+_LEAVE: Final = 10.0  # for processes that have yet to come up to hear that nobody comes
 # What a terminal sends to all processes in its foreground when a key is pressed.
 _KEYS: Final = (signal.SIGINT, signal.SIGQUIT)
 
@@ -51,6 +55,7 @@ class _World:
     ready: asyncio.Future[str]
     joined: bool = False
     grouped: bool = True  # in a process group of its own
+    called: asyncio.Future[bool] | None = None  # started ahead: whether it is met, once that is known
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,7 @@ class Supervisor:
         self._node_requests = NodeRequests(environ)
         self._asked: _Restart | None = None  # all ranks are about to end
         self._tried: _Restart | None = None  # the new ones have not yet loaded their data
+        self._batches: dict[str, asyncio.Task[list[_World]]] = {}  # started ahead
 
     async def run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         """Starts the application and returns its exit code when all is over; a signal is 128 and its number."""
@@ -120,8 +126,8 @@ class Supervisor:
                     return self._code
         finally:
             server.close()
-            for watcher in self._watchers:
-                watcher.cancel()
+            for task in (*self._watchers, *self._batches.values()):
+                task.cancel()
             await self._node_requests.close()
 
     def _goes_on(self) -> bool:
@@ -155,7 +161,13 @@ class Supervisor:
                     self._soon(self._end(world))
 
     async def _launch(
-        self, nodes: tuple[str, ...], arguments: Sequence[str], environment: Mapping[str, str], *, alone: bool
+        self,
+        nodes: tuple[str, ...],
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        alone: bool,
+        ahead: bool = False,
     ) -> _World:
         ticket = f"w{self._count}"
         self._count += 1
@@ -172,7 +184,10 @@ class Supervisor:
             )
         except OSError as error:
             raise LineError(f"cannot start {arguments[0]}: {error}") from error
-        world = _World(ticket, nodes, process, asyncio.get_running_loop().create_future(), grouped=grouped)
+        loop = asyncio.get_running_loop()
+        world = _World(ticket, nodes, process, loop.create_future(), grouped=grouped)
+        if ahead:
+            world.called = loop.create_future()
         self._worlds[ticket] = world
         self._empty.clear()
         self._soon(self._watch(world))
@@ -183,6 +198,8 @@ class Supervisor:
         if not world.ready.done():
             world.ready.set_exception(LineError(f"the processes on {','.join(world.nodes)} ended with code {code}"))
             world.ready.exception()  # seen: whoever waited may have left
+        if world.called is not None and not world.called.done():
+            world.called.set_result(False)
         if world.joined and code != 0 and self._asked is None:
             self._code = self._code or (code if code > 0 else 128 - code)
             for other in list(self._worlds.values()):
@@ -191,9 +208,18 @@ class Supervisor:
         del self._worlds[world.ticket]
         if not any(other.joined for other in self._worlds.values()):  # whom the others would have joined is gone
             for other in self._worlds.values():
-                self._soon(self._end(other))
+                self._soon(self._dismiss(other))
         if not self._worlds:
             self._empty.set()
+
+    async def _dismiss(self, world: _World) -> None:
+        """Ends a world that nobody has met. One that was started ahead hears of it and leaves by itself: ended while
+        its processes come up, mpiexec would write of a crash into the program's output."""
+        if world.called is not None:
+            if not world.called.done():
+                world.called.set_result(False)
+            await _ended(world, _LEAVE)
+        await self._end(world)
 
     async def _end(self, world: _World) -> None:
         """SIGTERM, which mpiexec passes on, then SIGKILL for it and all it started."""
@@ -226,10 +252,19 @@ class Supervisor:
         match request.get("op"):
             case "start":
                 return await self._start(request)
+            case "go":
+                self._check_alive(request["tickets"])
+                for ticket in request["tickets"]:
+                    called = self._worlds[ticket].called
+                    if called is not None and not called.done():
+                        called.set_result(True)
+            case "withdraw":
+                await self._withdraw(str(request["batch"]))
             case "ready":
                 world = self._worlds.get(str(request["ticket"]))
                 if world is not None and not world.ready.done():
                     world.ready.set_result(str(request["port"]))
+                    return {"met": world.called is None or await world.called}
             case "joined":
                 self._check_alive(request["tickets"])
                 for ticket in request["tickets"]:
@@ -259,6 +294,25 @@ class Supervisor:
         return {}
 
     async def _start(self, request: Message) -> Message:
+        batch = str(request.get("batch", ""))
+        starting = asyncio.ensure_future(self._started(request, ahead=bool(batch)))
+        if batch:
+            self._batches[batch] = starting
+        try:
+            worlds = await starting
+        except asyncio.CancelledError:
+            raise LineError("they are not wanted any more") from None
+        return {"worlds": [[world.ticket, world.ready.result()] for world in worlds]}
+
+    async def _withdraw(self, batch: str) -> None:
+        starting = self._batches.pop(batch, None)
+        if starting is None or starting.cancel():  # its worlds are sent away by itself
+            return
+        if not starting.cancelled() and starting.exception() is None:
+            for world in starting.result():
+                self._soon(self._dismiss(world))
+
+    async def _started(self, request: Message, *, ahead: bool) -> list[_World]:
         per_node, limit = int(request["per_node"]), float(request["limit"])
         worlds: list[_World] = []
         try:
@@ -266,12 +320,22 @@ class Supervisor:
                 nodes = [str(node) for node in wanted["nodes"]]
                 environment = self._on(int(wanted["job"]) or self._job, nodes, per_node)
                 arguments = self._command.on(nodes, per_node, slurm=self._by_slurm)
-                worlds.append(await self._launch(tuple(nodes), arguments, environment, alone=True))
-            ports = await asyncio.wait_for(asyncio.gather(*(world.ready for world in worlds)), limit)
+                worlds.append(await self._launch(tuple(nodes), arguments, environment, alone=True, ahead=ahead))
+            ready = [world.ready for world in worlds]
+            _, late = await asyncio.wait(ready, timeout=limit, return_when=asyncio.FIRST_EXCEPTION)
+            for each in ready:
+                if each.done():
+                    each.result()
+            if late:
+                raise TimeoutError
+        except asyncio.CancelledError:
+            for world in worlds:
+                self._soon(self._dismiss(world))
+            raise
         except (LineError, TimeoutError) as error:
             await self._abandon([world.ticket for world in worlds])
             raise LineError(str(error) or f"no new processes within {limit:g} s") from None
-        return {"worlds": [[world.ticket, port] for world, port in zip(worlds, ports, strict=True)]}
+        return worlds
 
     def _run(self, wanted: Message) -> None:
         try:
@@ -300,10 +364,10 @@ class Supervisor:
         return allocation(self._environ, job, nodes, per_node) | {"SLURM_OVERLAP": "1"}
 
 
-async def _ended(world: _World) -> None:
+async def _ended(world: _World, limit: float = _GRACE) -> None:
     """Waits a short while for its end."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(world.process.wait(), _GRACE)
+        await asyncio.wait_for(world.process.wait(), limit)
 
 
 def _in_foreground() -> bool:

@@ -1,7 +1,7 @@
 """How the processes of an application come and go: what joins the old and the new ones while their data moves.
 
-    old side:  problem = preflight(comm, reply, method); then, once the agent has confirmed,
-               depart(facts, comm, reply, method)
+    old side:  problem = preflight(comm, reply, method); perhaps ahead(...), and go on until the new processes are up;
+               then, once the agent has confirmed, depart(facts, comm, reply, method)
     new side:  arrive(comm) at the start of the program
 
 Either gives a `Transition`. Its `tell` and `move` (or its `bridge`) are for the application's data; `complete` ends it
@@ -20,17 +20,17 @@ All functions and methods here are collective. What is derived from a communicat
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from dmr import joining, quirks, spawn, worlds
+from dmr import joining, line, quirks, redistribute, spawn, worlds
 from dmr.bridge import Bridge
-from dmr.joining import Step
+from dmr.joining import Start, Step
 from dmr.passage import Lost, Passport, Transition, standing
-from dmr.restart import Leaving, resumed
 from dmr.spawn import SpawnError
 
 if TYPE_CHECKING:
@@ -40,7 +40,18 @@ if TYPE_CHECKING:
 
     from dmr.wire import CheckReply
 
-__all__ = ["Facts", "Lost", "Passport", "Transition", "arrive", "available", "companion", "depart", "preflight"]
+__all__ = [
+    "Facts",
+    "Lost",
+    "Passport",
+    "Transition",
+    "ahead",
+    "arrive",
+    "available",
+    "companion",
+    "depart",
+    "preflight",
+]
 
 
 class Facts(Protocol):
@@ -66,7 +77,7 @@ def companion() -> bool:
 
 def preflight(comm: MPI.Intracomm, reply: CheckReply, method: str = "replace") -> str | None:
     """Why starting new processes would fail, the same on all ranks, or None. To be asked before the agent is told."""
-    problem = spawn.preflight()
+    problem = spawn.preflight() or (joining.obstacle() if method != "restart" else None)
     if method != "restart" and not joining.by_port():
         # A merge starts a world for each node.
         at_once = reply.nodes[:1] if method == "merge" else reply.nodes
@@ -74,29 +85,69 @@ def preflight(comm: MPI.Intracomm, reply: CheckReply, method: str = "replace") -
     return next((p for p in comm.allgather(problem) if p), None)
 
 
-def depart(facts: Facts, comm: MPI.Intracomm, reply: CheckReply, method: str = "replace") -> Transition | str:
-    """Starts what the agent granted with `reply`; a text, the same on all ranks, says why it could not be done.
+def ahead(comm: MPI.Intracomm, reply: CheckReply, method: str, factor: int) -> tuple[bool, Start | None]:
+    """Has the new processes started that the same call of `depart` would start, while the application goes on.
 
-    `comm` is then as it was, and the application goes on with it.
+    Whether there are any; and on rank 0, what is known of them. Collective; nothing has happened if it is false.
     """
-    began = time.monotonic()
+    found, jobs = _changes(comm, reply, method, factor)
+    begun = None
+    if comm.rank == 0 and found.starts:
+        with contextlib.suppress(RuntimeError):  # no thread can be had
+            begun = Start(found.starts, reply.per_node, reply.epoch, jobs)
+    redistribute.load()
+    return comm.bcast(begun is not None), begun
+
+
+def _changes(comm: MPI.Intracomm, reply: CheckReply, method: str, factor: int) -> tuple[worlds.Changes, dict[str, int]]:
+    """Who comes, stays and goes, and which jobs hold nodes that are not the application's own."""
     everyone = comm.allgather((standing.world, quirks.node_name(os.environ)))
     names, places = zip(*everyone, strict=True)
     held = {node: reply.companion for node in reply.nodes if reply.companion and node not in places}
     jobs = {node: job for node, job in standing.jobs.items() if node in reply.nodes and node in places} | held
     merge = method == "merge"
-    found = worlds.changes(names, places, reply.nodes, reply.per_node, merge=merge, jobs=jobs)
+    found = worlds.changes(names, places, reply.nodes, reply.per_node, merge=merge, jobs=jobs, factor=factor)
+    return found, jobs
+
+
+def depart(
+    facts: Facts,
+    comm: MPI.Intracomm,
+    reply: CheckReply,
+    method: str = "replace",
+    factor: int = 1,
+    started: Sequence[Sequence[str]] | None = None,
+    ahead_seconds: float = 0.0,
+) -> Transition | str:
+    """Starts what the agent granted with `reply`; a text, the same on all ranks, says why it could not be done.
+
+    `comm` is then as it was, and the application goes on with it. `factor` is that of the sizes that may come.
+    `started` are the new processes' worlds, where `ahead` has started them, and that took `ahead_seconds`.
+    """
+    began = time.monotonic()
+    found, jobs = _changes(comm, reply, method, factor)
     passport = Passport(
-        facts.job, reply.epoch, reply.nodes, reply.per_node, comm.size, 0.0, method=method, new=found.new, jobs=jobs
+        facts.job,
+        reply.epoch,
+        reply.nodes,
+        reply.per_node,
+        comm.size,
+        0.0,
+        method=method,
+        new=found.new,
+        jobs=jobs,
+        ahead_seconds=ahead_seconds,
     )
     if method == "restart":
         if reply.companion:
             return "a restart cannot use nodes of another job"
+        from dmr.restart import Leaving
+
         former = {"epoch": facts.epoch, "nodes": facts.nodes or (), "per_node": facts.per_node}
         return Leaving(comm, passport, former)
     steps: Sequence[Step] = ()
     try:
-        steps = joining.start(comm, found.starts, reply.per_node, reply.epoch, jobs)
+        steps = joining.start(comm, found.starts, reply.per_node, reply.epoch, jobs, started)
         if not found.stay and len(steps) == 1:
             passport = replace(passport, spawn_seconds=time.monotonic() - began)
             inter = joining.open_one(comm, steps[0], joining.Greeting(steps[0].world, False, (), passport))
@@ -115,8 +166,14 @@ def depart(facts: Facts, comm: MPI.Intracomm, reply: CheckReply, method: str = "
 
 def arrive(comm: MPI.Intracomm) -> Transition | None:
     """The new side, in a process that a resize started; None for a normal start. `comm` holds all such processes."""
+    if os.environ.get(line.TICKET):
+        redistribute.load()  # now, while nobody waits for us
     met = joining.accept(comm)
     if met is None:
+        if not os.environ.get(line.RESTARTED):
+            return None
+        from dmr.restart import resumed  # what it needs takes longer to import than all of what others need
+
         return resumed(comm)
     inter, greeting = met
     standing.world = greeting.world

@@ -21,8 +21,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
-import secrets
 import time as _time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -122,7 +122,7 @@ class Request:
     op: ClassVar[str] = ""
     job: int
     epoch: int
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    id: str = field(default_factory=lambda: os.urandom(8).hex())
     time: float = field(default_factory=_time.time)
     auth: str = ""
 
@@ -150,7 +150,9 @@ class Check(Request):
     `method` is how it resizes: all ranks are replaced, the old ones stay ("merge"), or it saves its state, ends and is
     started anew ("restart"). `companion`: it can also use nodes that another job of the same user holds. `steps_left`
     and `step_seconds` (measured, with the present size) tell how long it still runs, where it knows.
-    `requests_nodes`: its launcher can ask Slurm for such a job, as its own user.
+    `requests_nodes`: its launcher can ask Slurm for such a job, as its own user. `starting` is the epoch on offer for
+    which it is having new processes started, 0 for none; it accepts when they are up. The answer says whether the offer
+    still stands.
     """
 
     op: ClassVar[str] = "check"
@@ -166,9 +168,11 @@ class Check(Request):
     steps_left: int | None = None
     step_seconds: float | None = None
     requests_nodes: bool = False
+    starting: int = 0
 
     def __post_init__(self) -> None:
         Request.__post_init__(self)
+        _int("starting", self.starting, 0)
         for name in ("size", "minimum", "maximum", "factor", "per_node"):
             _int(name, getattr(self, name), 1)
         if self.minimum > self.maximum:
@@ -335,7 +339,9 @@ class Failure:
 Reply = CheckReply | Done | Failure
 _REQUESTS: Final[Mapping[str, type[Request]]] = {c.op: c for c in (Check, Announce, Accept, Refuse, Finished)}
 # Fields that came after the first release: a peer that does not know them means their defaults.
-_LATER: Final = frozenset({"method", "companion", "steps_left", "step_seconds", "requests_nodes", "node_request"})
+_LATER: Final = frozenset(
+    {"method", "companion", "steps_left", "step_seconds", "requests_nodes", "node_request", "starting"}
+)
 _Message = TypeVar("_Message", Request, CheckReply, NodeRequest, Failure)
 _R = TypeVar("_R", bound=Request)
 

@@ -7,7 +7,7 @@ elsewhere. So a world stays or leaves as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 __all__ = ["Changes", "changes"]
@@ -34,6 +34,7 @@ def changes(
     *,
     merge: bool,
     jobs: Mapping[str, int] | None = None,
+    factor: int = 1,
 ) -> Changes:
     """What to start, and who stays, to have `per_node` ranks on each of `nodes`.
 
@@ -42,9 +43,11 @@ def changes(
         places: by old rank, its node; "" where it is not known, which is nowhere.
         nodes: all nodes after the resize, in order of the new ranks.
         per_node: ranks on each of them.
-        merge: keep every world that can be kept, and start one for each other node. Else everybody is replaced, by one
-            world for the nodes of each job.
-        jobs: the job that holds a node, for those that another than the application's own holds.
+        merge: keep every world that can be kept, and start as few as can be for the other nodes, so that each can leave
+            as a whole when its time comes. Else everybody is replaced, by one world for the nodes of each job.
+        jobs: the job that holds a node, for those that another than the application's own holds. They are given back
+            together, so they are of one world.
+        factor: later sizes are this one divided by a power of it; 1: any, and each node needs a world of its own.
     """
     jobs = jobs or {}
     if not merge:
@@ -62,9 +65,26 @@ def changes(
     while more := {worlds[rank] for rank, node in enumerate(places) if node not in kept} - leaving:
         leaving |= more
         kept = {node for node in kept if not leaving.intersection(worlds[rank] for rank in residents[node])}
-    starts = tuple((node,) for node in nodes if node not in kept)
+    starts = _together(nodes, kept, jobs, factor)
     stay = tuple(rank for rank, node in enumerate(places) if node in kept)
     return Changes(stay, starts, _ranks(len(places), {n: residents[n] for n in kept}, starts, nodes, per_node))
+
+
+def _together(
+    nodes: Sequence[str], kept: Collection[str], jobs: Mapping[str, int], factor: int
+) -> tuple[tuple[str, ...], ...]:
+    """The nodes that are not kept, those together that leave together: the last first, down to a reachable size."""
+    found: dict[object, list[str]] = {}
+    count, sizes = len(nodes), [len(nodes)]
+    while factor > 1 and count % factor == 0:
+        count //= factor
+        sizes.append(count)
+    for place, node in enumerate(nodes):
+        if node not in kept:
+            stage = min(size for size in sizes if size > place)
+            own = ("size", stage) if factor > 1 else ("node", node)
+            found.setdefault(("job", jobs[node]) if jobs.get(node) else own, []).append(node)
+    return tuple(tuple(together) for together in found.values())
 
 
 def _ranks(

@@ -50,6 +50,8 @@ def mpirun(tmp_path: Path):
             "SLURM_JOB_ID": "42",
             # By where they run, all ranks of a test would be those of one node.
             "DMR_RANKS_PER_NODE": "1",
+            # Most programs here end before new processes could be up; those of `test_dmr_ahead` do not.
+            "DMR_START_AHEAD": "0",
             "DMR_KEY_FILE": str(tmp_path / "key"),
             **({"DMR_AGENT": agent} if agent else {}),
             **environment,

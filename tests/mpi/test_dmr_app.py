@@ -395,6 +395,77 @@ for step in app.steps(10):
     assert "in step 4 on 3" in done.stderr
 
 
+FAILS_ALONE = {
+    "app": """
+import dmr
+app = dmr.App(1, 8, method="{method}")
+for step in app.steps(10**9):
+    if step == 4 and app.comm.rank == app.comm.size - 1:
+        raise ZeroDivisionError(f"in step {{step}} on {{app.comm.size}}")
+    app.comm.Barrier()
+""",
+    "check": """
+import dmr
+from mpi4py import MPI
+parent = dmr.inherited()
+if parent and MPI.COMM_WORLD.rank == 0:
+    raise ZeroDivisionError("in step 4 on 3")
+if parent:
+    parent.receive()
+for step in range(10**9):
+    if dmr.dmr_check_status(MPI.COMM_WORLD, 1, 8).handler and MPI.COMM_WORLD.rank:
+        raise ZeroDivisionError("in step 4 on 2")
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("by", "method", "sizes", "at"),
+    [
+        ("app", "replace", (), 2),
+        ("app", "replace", (3,), 3),
+        ("app", "merge", (3,), 3),
+        ("app", "restart", (3,), 3),
+        ("check", "", (3,), 2),
+    ],
+)
+def test_an_error_on_one_rank_ends_all(
+    mpirun, tmp_path: Path, key: credential.Key, by: str, method: str, sizes: tuple[int, ...], at: int
+) -> None:
+    """The others wait for it in their next message, with all their nodes: before a resize, in it, and after it."""
+    script = program(tmp_path, FAILS_ALONE[by].format(method=method))
+    options = ["-hosts", "n1,n2", "-ppn", "1"]
+    with FakeAgent(key, sizes, patience=1) as agent:
+        done = mpirun(2, script, agent=agent.address, launched=True, options=options, time_limit=60)
+    assert done.returncode not in (0, 85), done.stderr
+    assert f"ZeroDivisionError: in step 4 on {at}" in done.stderr
+
+
+@pytest.mark.parametrize("method", ["replace", "merge", "restart"])
+def test_what_was_wanted_is_wanted_of_new_processes_too(
+    mpirun, tmp_path: Path, key: credential.Key, method: str
+) -> None:
+    """Two phases that can use different sizes: all ranks ask for the same after a growth in the second one."""
+    script = program(
+        tmp_path,
+        f"""
+import dmr
+app = dmr.App(1, 2, method="{method}")
+for step in app.steps(12):
+    if step == 2:
+        app.want(minimum=3, maximum=8, preferred=4)
+print("size", app.comm.size, flush=True)
+""",
+    )
+    with FakeAgent(key, (4,), patience=4) as agent:
+        done = mpirun(2, script, agent=agent.address, launched=True, options=["-hosts", "n1,n2", "-ppn", "1"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("size 4\n") == 4, done.stdout + done.stderr
+    checks = [(c.size, c.minimum, c.maximum, c.preferred) for c in agent.of(wire.Check)]
+    assert checks[:2] == [(2, 1, 2, None)] * 2
+    assert set(checks[2:]) == {(2, 3, 8, 4), (4, 3, 8, 4)}
+
+
 def test_processes_that_stay(mpirun, tmp_path: Path, key: credential.Key) -> None:
     """By "merge" a process leaves its loop only with its node; what it held before may not be written any more."""
     script = program(

@@ -283,7 +283,7 @@ class RemoteDoor:
         elif not job.running:
             me = None
         else:
-            me = self._controller.checked(job, offer, request.epoch, request.time)
+            me = self._controller.checked(job, offer, request.epoch, request.time, request.starting)
         if me is None:
             return wire.CheckReply(
                 action="none", size=request.size, epoch=request.epoch, reason="the job is not running"

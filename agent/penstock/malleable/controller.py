@@ -106,8 +106,9 @@ class MalleableController:
 
     # -- what applications say (any time, from ipc.handlers) -----------------------------------------------------------
 
-    def checked(self, job: Job, offer: Offer, epoch: int, sent: float = math.inf) -> MalleableJob:
-        """A check by the owner of `job`; the state to answer from. `sent`: the sender's clock."""
+    def checked(self, job: Job, offer: Offer, epoch: int, sent: float = math.inf, starting: int = 0) -> MalleableJob:
+        """A check by the owner of `job`; the state to answer from. `sent`: the sender's clock. `starting`: the epoch
+        for which the application has new processes started, while it goes on."""
         known = self.jobs.get(job.id)
         if known is None or not known.lives_in(job):
             me = MalleableJob.registered(job, offer, epoch)
@@ -116,7 +117,7 @@ class MalleableController:
             # Else it was requeued: what is known is about its former life, which the next pass ends.
             self._wake(f"job {job.id} is malleable")
             return me
-        me = known.checked(offer, epoch, self._clock.now(), sent)
+        me = known.checked(offer, epoch, self._clock.now(), sent, starting)
         if me.phase is not known.phase or _wish(me.offer) != _wish(known.offer):
             self._wake(f"job {job.id} said something new")
         self._registry.put(me)

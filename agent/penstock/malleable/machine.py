@@ -53,6 +53,7 @@ __all__ = ["MalleableJob"]
 
 _SLURMS_OWN = ("batch", "extern")
 _LONGEST_REST = 3600.0
+_STARTING = "starting"
 
 
 class MalleableJob(ResizeState):
@@ -68,11 +69,14 @@ class MalleableJob(ResizeState):
 
     # -- what the application says -----------------------------------------------------------------------------------
 
-    def checked(self, offer: Offer, epoch: int, now: float, sent: float = math.inf) -> MalleableJob:
-        """A check: the offer is taken, and what it implies about a resize whose messages were lost."""
+    def checked(self, offer: Offer, epoch: int, now: float, sent: float = math.inf, starting: int = 0) -> MalleableJob:
+        """A check: the offer is taken, and what it implies about a resize whose messages were lost. `starting`: the
+        application goes on, and has new processes started for that epoch."""
         if sent < self.accepted_at:
             return self
         me = replace(self, offer=offer)
+        if starting == me.epoch and me._open and _STARTING not in me.marks:
+            me = replace(me, marks=MappingProxyType({**me.marks, _STARTING: now}))
         if offer.maximum != self.offer.maximum:  # what hindered it to grow may be over
             me = replace(me, failures=0)
         if epoch > me.epoch:  # the store was lost; the application knows better
@@ -201,6 +205,11 @@ class MalleableJob(ResizeState):
         return replace(
             self.offer, target=self.target, coming=self.missing if self.phase is ResizePhase.ALLOCATING else 0
         )
+
+    @property
+    def _open(self) -> bool:
+        """Whether a resize is on offer."""
+        return self.phase in (ResizePhase.OFFERED, ResizePhase.PROPOSED)
 
     @property
     def missing(self) -> int:
@@ -358,11 +367,14 @@ class MalleableJob(ResizeState):
         """The next state and what it needs done. Safe to repeat after a crash, as every instruction is."""
         me = self
         ahead = me.announced.at if me.announced else -math.inf
-        if me.phase is ResizePhase.OFFERED and now - max(me.since, ahead) > limits.accept:
+        since, patience = max(me.since, ahead), limits.accept
+        if _STARTING in me.marks:  # it takes the resize up when its new processes are there
+            since, patience = me.marks[_STARTING], limits.resize
+        if me.phase is ResizePhase.OFFERED and now - since > patience:
             me = me._back_out("the application did not take the nodes up in time", now)
         if me.phase is ResizePhase.JOINING and now - me.since > limits.accept:
             me = me._back_out("the companion's nodes were not ready in time", now)
-        if me.phase is ResizePhase.PROPOSED and now - me.since > limits.accept:
+        if me.phase is ResizePhase.PROPOSED and now - since > patience:
             me = me._idle(now, "the application did not answer in time")
         # Without a shrink that was asked for, only companions are given back.
         returned = set(job.nodes) == set(me.own) or "done" not in me.marks

@@ -154,7 +154,8 @@ class Deadlines:
     """Seconds: how long a grant may take, how long the application may take to accept it, and the rest between resizes.
 
     `resize` is how long the application may take to resize once it has accepted before the agent looks whether it still
-    does, `restart` the same of one that saves its state, ends and starts anew. `settle` is how long a lost request may
+    does, and how long it may have new processes started before that, while it goes on;
+    `restart` the same of one that saves its state, ends and starts anew. `settle` is how long a lost request may
     still surface in Slurm after the agent was killed while sending it. `regrow` is how long nobody grows onto nodes
     that a malleable job gave back: a step of the same job that starts on such a node within the same second is refused
     by slurmd ("Job credential revoked"), MPICH's mpiexec then ends the whole application, and its proxies on that node

@@ -101,12 +101,14 @@ async def slurm_site(
     age_counts: bool = False,
     interval: float = 0.5,
     policy: str | None = None,
+    way: str | None = None,
     workflows: Mapping[str, object] | None = None,
 ) -> AsyncIterator[Site]:
     """A real Slurm with ordinary users (one, without root), and an agent that runs as one of them.
 
-    `alternatives` and `policy` None are the default ones; the agent looks every `interval` seconds. `workflows` is that
-    section of its configuration. Several may be up side by side.
+    `alternatives` and `policy` None are the default ones, `way` is `malleable.backend` where it is not the demo's; the
+    agent looks every `interval` seconds. `workflows` is that section of its configuration. Several may be up side by
+    side.
     """
     from penstock.slurm.cli import CliBackend
     from penstock_lab.cluster import Cluster, ClusterSpec, down, up
@@ -129,6 +131,8 @@ async def slurm_site(
         settings = agent_settings(folder, alternatives, parse_version(cluster.slurm_version))
         settings["agent"] |= {"interval": interval, "idle_interval": interval}
         settings["slurm"]["min_interval"] = 0.8 * interval
+        if way is not None:
+            settings["malleable"]["backend"] = way
         if policy is not None:
             settings["dmr"]["policy"] = policy
         if workflows is not None:

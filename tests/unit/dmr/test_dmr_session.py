@@ -8,7 +8,7 @@ import pytest
 from dmr import wire
 from dmr.client import Pending
 from dmr.limits import Limits
-from dmr.session import Progress, Session, node_list
+from dmr.session import Coming, News, Progress, Session, node_list
 
 PLAIN = Progress()
 
@@ -332,3 +332,76 @@ def test_an_inhibitor_for_ever_is_none(monkeypatch: pytest.MonkeyPatch, caplog: 
         inhibitor.enter(now)
         assert inhibitor.leave(now) == 0
     assert "DMR_INHIBITOR_SECONDS is not a number of seconds" in caplog.text
+
+
+class Starting:
+    """In place of what the launcher is doing."""
+
+    def __init__(self) -> None:
+        self.worlds: list[list[str]] = []
+        self.problem, self.done, self.seconds, self.withdrawn = "", False, 1.5, 0
+
+    def withdraw(self) -> None:
+        self.withdrawn += 1
+
+
+def coming(session: Session, offer: wire.CheckReply) -> Starting:
+    start = Starting()
+    session.expect(Coming(offer, "replace", 1, start))  # type: ignore[arg-type]
+    return start
+
+
+def test_while_new_processes_start_the_agent_is_asked_whether_the_offer_stands(session: Session) -> None:
+    offer = grow(4)
+    agent = Agent(lambda request: offer)
+    start = coming(joined(session, agent), offer)
+    assert session.follow(2, Limits(1, 8), PLAIN) == session.follow(2, Limits(1, 8), PLAIN) == News()
+    assert [(c.starting, c.size) for c in agent.checks] == [(1, 2)], "once a second is enough"
+    start.worlds, start.done = [["w1", "port"]], True
+    assert session.follow(2, Limits(1, 8), PLAIN) == News(go=True, worlds=(("w1", "port"),), seconds=1.5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "over"),
+    [
+        (wire.CheckReply(action="none", size=2, epoch=1, reason="off"), "taken it back: off"),
+        (grow(4, epoch=2), "taken it back"),
+        (grow(3), "taken it back"),
+        (wire.Failure(error="busy"), ""),
+        (None, ""),
+    ],
+)
+def test_what_the_agent_takes_back_is_given_up(session: Session, answer: wire.Reply | None, over: str) -> None:
+    """What it does not say changes nothing."""
+    coming(joined(session, Agent(lambda request: answer)), grow(4))
+    session.follow(2, Limits(1, 8), PLAIN)
+    news = session.follow(2, Limits(1, 8), PLAIN)
+    assert over in news.over and bool(news.over) is news.told is bool(over)
+
+
+def test_what_is_not_wanted_any_more_or_fails_is_given_up(session: Session) -> None:
+    start = coming(joined(session, Agent()), grow(4))
+    assert "does not want 4" in session.follow(2, Limits(1, 3), PLAIN).over
+    start.problem, start.done = "they ended", True
+    news = session.follow(2, Limits(1, 8), PLAIN)
+    assert (news.over, news.wish, news.told) == ("they ended", False, False)
+
+
+def test_a_program_that_ends_gives_up_what_is_coming_once(session: Session) -> None:
+    agent = Agent(none)
+    start = coming(joined(session, agent), grow(4))
+    session.leave_off()
+    session.leave_off()
+    assert start.withdrawn == 1
+    assert [type(request) for request in agent.sent] == [wire.Refuse]
+
+
+@pytest.mark.parametrize(("seconds", "ahead"), [(None, True), (9.0, True), (11.0, False)])
+def test_where_steps_are_long_new_processes_are_waited_for(
+    session: Session, monkeypatch: pytest.MonkeyPatch, seconds: float | None, ahead: bool
+) -> None:
+    monkeypatch.delenv("DMR_START_AHEAD", raising=False)
+    session.inhibitor.step_seconds = seconds
+    assert session.starts_ahead() is ahead
+    monkeypatch.setenv("DMR_START_AHEAD", "0")
+    assert not session.starts_ahead()

@@ -15,6 +15,20 @@ def test_growth_keeps_everybody_and_starts_a_world_for_each_added_node() -> None
     assert found.new == (0, 1, 2, 3, 4, 5, 6, 7)
 
 
+def test_nodes_that_leave_together_are_one_world() -> None:
+    nodes = [f"n{i}" for i in range(1, 9)]
+    found = changes(["0", "0"], ["n1", "n2"], nodes, 1, merge=True, factor=2)
+    assert found.starts == (("n3", "n4"), ("n5", "n6", "n7", "n8"))
+    assert found.new == tuple(range(8))
+    assert changes(["0"], ["n1"], nodes[:6], 1, merge=True, factor=4).starts == (tuple(nodes[1:6]),), "6 is no multiple"
+    held = changes(["0"], ["n1"], nodes[:4], 1, merge=True, jobs=dict.fromkeys(nodes[1:4], 9))
+    assert held.starts == (("n2", "n3", "n4"),), "a companion is given back whole"
+    # And they do leave: from eight to four nobody is started, and nobody else goes.
+    worlds = ["0", "0", "1", "1", "2", "2", "2", "2"]
+    back = changes(worlds, nodes, nodes[:4], 1, merge=True, factor=2)
+    assert (back.stay, back.starts, back.new) == ((0, 1, 2, 3), (), (0, 1, 2, 3))
+
+
 def test_a_world_that_loses_a_node_is_replaced_on_the_others() -> None:
     found = changes(["0", "0", "1", "2"], ["n1", "n2", "n3", "n4"], ["n1", "n4"], 1, merge=True)
     assert found.stay == (3,)

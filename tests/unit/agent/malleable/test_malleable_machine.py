@@ -114,6 +114,28 @@ def test_a_shrink_is_told_to_slurm_only_after_the_step_is_gone():
     assert releasing.shrunk(104).phase is ResizePhase.IDLE
 
 
+def test_an_offer_whose_new_processes_are_being_started_has_the_time_of_a_resize():
+    nodes = job("n1", "n2", "n5", "n6")
+    me = offered().checked(registered().offer, 0, 110, starting=1)
+    assert me.reply()[0] == "expand", "it still stands"
+    assert me.checked(me.offer, 0, 150, starting=1).marks == me.marks, "the first word of it counts"
+    for asked, starting in ((0, 0), (0, 7)):
+        assert offered().checked(registered().offer, asked, 110, starting=starting).marks == offered().marks
+    assert me.advance(nodes, LIMITS, 102 + 61) == (me, ())
+    assert me.advance(nodes, LIMITS, 110 + LIMITS.resize + 1)[0].phase is ResizePhase.GIVING_BACK
+    taken = me.accepted(1, 300)
+    assert taken is not None and taken.phase is ResizePhase.RESIZING
+    shrink = registered(4).decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100)
+    leaving = shrink.checked(shrink.offer, 0, 101, starting=1)
+    assert shrink.advance(job("n1", "n2", "n3", "n4"), LIMITS, 170)[0].phase is ResizePhase.IDLE
+    assert leaving.advance(job("n1", "n2", "n3", "n4"), LIMITS, 170)[0].phase is ResizePhase.PROPOSED
+    # The policy may think better of it, and Penstock may be switched off.
+    assert leaving.decided(verdict(4), job("n1", "n2", "n3", "n4"), "x", LIMITS, 171).phase is ResizePhase.IDLE
+    assert me.withdrawn("off", 111).reply()[0] == "none"
+    again = leaving._idle(172, "").decided(verdict(2), job("n1", "n2", "n3", "n4"), "y", LIMITS, 190)
+    assert again.phase is ResizePhase.PROPOSED and "starting" not in again.marks
+
+
 def test_an_offer_that_is_not_taken_up_goes_back():
     me, todo = offered().advance(job("n1", "n2", "n5", "n6"), LIMITS, 102 + 61)
     assert me.phase is ResizePhase.GIVING_BACK and todo == (Shrink(7, ("n1", "n2")),)
