@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 from malleable import Agent, assert_nothing_left, until
 
 from penstock_lab.cluster import Cluster
@@ -49,6 +52,14 @@ class Elastic:
         done = self.cluster.run_as(self.who, words, input=script, env=environment, check=True)
         self.id = int(done.stdout)
 
+    @classmethod
+    def of(cls, agent: Agent, number: int) -> Elastic:
+        """One that was submitted otherwise."""
+        it = cls.__new__(cls)
+        it.cluster, it.who, it.id = agent.cluster, agent.who, number
+        it.home = agent.cluster.home(agent.who)
+        return it
+
     def said(self) -> str:
         path = self.home / f"elastic-{self.id}.log"
         return path.read_text(errors="replace") if path.exists() else ""
@@ -83,23 +94,46 @@ def state(cluster: Cluster, job: int) -> str:
     return cluster.run_as("root", ["squeue", "-h", "-t", "all", "-j", str(job), "-o", "%T"]).stdout.strip()
 
 
-FARM = (
-    "--start",
-    f"{PYTHON} -m dmr.elastic.farm head tasks.txt farm --slots 1",
-    "--join",
-    f"exec {PYTHON} -m dmr.elastic.farm worker farm --slots 1 --grace 10",
-    "--grace",
-    "10",
-    "--interval",
-    "0.5",
-    "--settle",
-    "0.5",
-)
+@pytest.fixture
+def resumed(contained: Cluster) -> Iterator[None]:
+    yield
+    contained.run_as("root", ["scontrol", "update", "nodename=n[1-8]", "state=resume"])
+
+
+QUICK = ("--interval", "0.5", "--settle", "0.5", "--grace", "6")
+HEAD = ("--start", "until [ -e over ]; do sleep 0.2; done")
+WORK = "touch $SLURM_JOB_ID-$PENSTOCK_HOST; exec sleep 1000"
+
+
+@pytest.fixture
+def home(contained: Cluster) -> Path:
+    """Of alice, without what the tests before have left."""
+    place = contained.home("alice")
+    for left in ("over", "want", "farm", "results", "bad", "options.json"):
+        path = place / left
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    return place
+
+
+def end(job: Elastic) -> None:
+    """Its head ends, and nothing is left."""
+    (job.home / "over").touch()
+    until("the job has ended", job.ended, 90)
+    assert job.state() == "COMPLETED", job.said()
+    assert_nothing_left(job.cluster)
+
+
+def submit_file(agent: Agent, file: dict[str, object], name: str = "elastic.yaml") -> Elastic:
+    """By `penstock elastic`, as the agent's user."""
+    home = agent.cluster.home(agent.who)
+    (home / name).write_text(yaml.safe_dump(file))
+    environment = {"PENSTOCK_CONFIG": str(home / "penstock.yaml")}
+    command = [PYTHON, "-c", "from penstock.cli import main; main()", "elastic", name, "--json"]
+    done = agent.cluster.run_as(agent.who, command, env=environment, check=True)
+    return Elastic.of(agent, json.loads(done.stdout)["job"])
 
 
 def tasks(home: Path, count: int, seconds: float) -> None:
-    shutil.rmtree(home / "farm", ignore_errors=True)
-    shutil.rmtree(home / "results", ignore_errors=True)
     line = f"sleep {seconds}; mkdir -p results; echo $PENSTOCK_TASK >> results/$PENSTOCK_TASK"
     (home / "tasks.txt").write_text(f"{line}\n" * count)
 
@@ -109,15 +143,188 @@ def assert_all_done(home: Path, count: int) -> None:
     assert found == {str(n) for n in range(count)}
 
 
-def test_a_farm_grows_gives_nodes_to_a_rival_and_loses_no_task(agent: Agent, contained: Cluster) -> None:
+def farm_file(**more: object) -> dict[str, object]:
+    elastic = {"min": 1, "max": 8, "use": "farm", "tasks": "tasks.txt", "slots": 1, "grace": "10s", "interval": 0.5}
+    return {"name": "farm", "time": "30m", "output": "elastic-%j.log", "elastic": {**elastic, "settle": 0.5, **more}}
+
+
+def test_a_farm_grows_gives_nodes_to_a_rival_and_loses_no_task(agent: Agent, contained: Cluster, home: Path) -> None:
     agent.start()
-    tasks(contained.home("alice"), 60, 1.0)
-    farm = Elastic(agent, "--nodes", "1:8", *FARM)
+    tasks(home, 60, 1.0)
+    farm = submit_file(agent, farm_file())
     farm.until_said("grown 1 -> 8 nodes")
     waiting = rival(contained, 4)
     farm.until_said("shrunk 8 ->")
     until("the rival runs", lambda: state(contained, waiting) in ("RUNNING", "COMPLETED"))
     until("the farm is done", farm.ended, 180)
     assert farm.state() == "COMPLETED", farm.said()
-    assert_all_done(contained.home("alice"), 60)
+    assert_all_done(home, 60)
+    assert_nothing_left(contained)
+
+
+def test_join_fails_on_one_node_hangs_on_leaving_and_a_companion_dies(
+    agent: Agent, contained: Cluster, home: Path
+) -> None:
+    agent.start()
+    # It fails on n3 as long as there is a file of that name, and nobody there hears of SIGTERM.
+    join = f"[ ! -e bad/$PENSTOCK_HOST ] || exit 5; trap '' TERM; {WORK.replace('exec ', '')}"
+    (home / "bad").mkdir()
+    (home / "bad" / "n3").touch()
+    (home / "bad").chmod(0o777)
+    job = Elastic(agent, "--nodes", "1:3", *QUICK, *HEAD, "--join", join, sbatch=["-wn1", "--exclusive"])
+    contained.run_as("root", ["scontrol", "update", "nodename=n[4-8]", "state=drain", "reason=test"], check=True)
+    try:
+        job.until_said("join failed on n3 (exit 5)")
+        job.until_said("did not leave within 6 s: ended at once")
+        (home / "bad" / "n3").unlink()
+        job.until_said("grown 1 -> 3 nodes")
+        (companion,) = job.companions()
+        contained.run_as("alice", ["scancel", "--signal=KILL", str(companion)], check=True)
+        job.until_said("the job goes on without n2, n3")
+        until("it has another one", lambda: job.said().count("grown 1 -> 3 nodes") == 2, 90)
+        assert companion not in job.companions()
+    finally:
+        contained.run_as("root", ["scontrol", "update", "nodename=n[4-8]", "state=resume"])
+    end(job)
+
+
+def test_a_notification_command_refuses_and_the_nodes_go_back(agent: Agent, contained: Cluster, home: Path) -> None:
+    agent.start()
+    notify = "echo heard $PENSTOCK_RESIZE_EVENT $PENSTOCK_RESIZE_HOSTS $PENSTOCK_RESIZE_JOB; exit 3"
+    job = Elastic(agent, "--nodes", "1:2", *QUICK, *HEAD, "--join", WORK, "--notify", notify)
+    job.until_said("the notification command refused: exit 3")
+    assert f"heard grow n2 {job.id}" in job.said()
+    until("the companion has gone back", lambda: not job.companions())
+    end(job)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("phase", ["joining", "offered", "resizing", "idle", "leaving", "releasing"])
+def test_the_agent_is_killed_in_a_phase(phase: str, agent: Agent, contained: Cluster, home: Path) -> None:
+    agent.start()
+    slow = (
+        f"sleep 2; {WORK}" if phase == "resizing" else f"trap 'sleep 2; exit' TERM; {WORK.replace('exec ', '')} & wait"
+    )
+    job = Elastic(agent, "--nodes", "1:4", *QUICK, *HEAD, "--join", slow, "--settle", "3")
+    if phase in ("idle", "leaving", "releasing"):
+        job.until_said("grown 1 -> 4 nodes")
+    if phase in ("leaving", "releasing"):
+        rival(contained, 6, 20)
+    until(f"the resize is {phase}", lambda: agent.phase(job.id) == phase, 60, 0.005)
+    agent.kill()
+    assert job.state() == "RUNNING"
+    agent.start()
+    until("it has come through", lambda: agent.phase(job.id) == "idle", 120)
+    job.until_said("grown 1 -> 4 nodes")
+    end(job)
+
+
+@pytest.mark.long
+def test_the_supervisor_is_killed(agent: Agent, contained: Cluster, home: Path) -> None:
+    agent.start()
+    job = Elastic(agent, "--nodes", "1:4", *QUICK, *HEAD, "--join", WORK)
+    job.until_said("grown 1 -> 4 nodes")
+    contained.run_as("root", ["pkill", "-KILL", "-u", contained.users["alice"], "-f", "options.json"])
+    until("the job has ended", job.ended, 60)
+    assert_nothing_left(contained)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("phase", ["joining", "offered", "resizing", "idle", "leaving"])
+@pytest.mark.usefixtures("resumed")
+def test_a_node_goes_down_in_a_phase(phase: str, agent: Agent, contained: Cluster, home: Path) -> None:
+    agent.start()
+    slow = f"trap 'sleep 2; exit' TERM; {WORK.replace('exec ', '')} & wait"
+    job = Elastic(agent, "--nodes", "1:4", *QUICK, *HEAD, "--join", slow, "--settle", "2", sbatch=["-wn1"])
+    if phase in ("idle", "leaving"):
+        job.until_said("grown 1 -> 4 nodes")
+    if phase == "leaving":
+        rival(contained, 6, 20)
+    until(f"the resize is {phase}", lambda: agent.phase(job.id) == phase and job.companions(), 60, 0.005)
+    down = ["scontrol", "update", "nodename=n2", "state=down", "reason=test"]
+    contained.run_as("root", down, check=True)
+    until("the resize is over", lambda: agent.phase(job.id) == "idle", 60)
+    assert job.state() == "RUNNING", job.said()
+    job.until_said("grown 1 -> 4 nodes")
+    contained.run_as("root", ["scontrol", "update", "nodename=n2", "state=resume"])
+    end(job)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("resumed")
+def test_the_heads_node_is_lost(agent: Agent, contained: Cluster, home: Path) -> None:
+    agent.start()
+    job = Elastic(agent, "--nodes", "1:4", *QUICK, *HEAD, "--join", WORK, sbatch=["-wn1"])
+    job.until_said("grown 1 -> 4 nodes")
+    contained.run_as("root", ["scontrol", "update", "nodename=n1", "state=down", "reason=test"], check=True)
+    until("the job has ended", job.ended, 60)
+    contained.run_as("root", ["scontrol", "update", "nodename=n1", "state=resume"])
+    assert_nothing_left(contained)
+
+
+def by_chance(job: Elastic, count: int, largest: int, seed: int = 5) -> int:
+    """The program says by turns what it has use for, so that the job is resized; how often it was, `count` at least."""
+    draw = random.Random(seed)
+    want = job.home / f"elastic-{job.id}" / "want"
+
+    def resizes() -> int:
+        return job.said().count("elastic: grown ") + job.said().count("elastic: shrunk ")
+
+    size = 1
+    while resizes() < count and not job.ended():
+        size = draw.choice([n for n in range(1, largest + 1) if n != size])
+        want.write_text(f"{size}\n")
+        want.chmod(0o666)
+        before, deadline = resizes(), time.monotonic() + 15
+        until("it is resized", lambda: resizes() > before or time.monotonic() > deadline or job.ended(), 60)  # noqa: B023
+    return resizes()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_farm_loses_no_task_in_twenty_random_resizes(agent: Agent, contained: Cluster, home: Path) -> None:
+    agent.start()
+    tasks(home, 500, 1.0)
+    farm = submit_file(agent, farm_file(grace="6s"))
+    farm.until_said("farm: 500 tasks")
+    assert by_chance(farm, 20, 8) >= 20, farm.said()
+    until("the farm is done", farm.ended, 400)
+    assert farm.state() == "COMPLETED", farm.said()
+    assert_all_done(home, 500)
+    assert_nothing_left(contained)
+
+
+DASK = """
+import sys, time
+from distributed import Client, as_completed
+
+def work(n):
+    time.sleep(0.5)
+    return n * n
+
+def total(parts):
+    return sum(parts)
+
+client = Client()
+squares = client.map(work, range(int(sys.argv[1])), pure=False, retries=0)
+sums = [client.submit(total, squares[i : i + 20]) for i in range(0, len(squares), 20)]
+found = sum(client.gather(sums))
+print("total", found, flush=True)
+assert found == sum(n * n for n in range(int(sys.argv[1])))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_dask_loses_no_task_in_twenty_random_resizes(agent: Agent, contained: Cluster, home: Path) -> None:
+    agent.start()
+    (home / "analyse.py").write_text(DASK)
+    elastic = {"min": 1, "max": 5, "use": "dask", "run": f"{PYTHON} analyse.py 1500", "slots": 1, "python": PYTHON}
+    file = {"name": "dask", "time": "30m", "output": "elastic-%j.log", "elastic": {**elastic, "interval": 0.5}}
+    job = submit_file(agent, file)
+    job.until_said("Scheduler at")
+    assert by_chance(job, 20, 5) >= 20, job.said()
+    until("it is done", job.ended, 600)
+    assert job.state() == "COMPLETED", job.said()[-3000:]
+    assert f"total {sum(n * n for n in range(1500))}" in job.said()
     assert_nothing_left(contained)
