@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import random
+import re
 import shutil
 import sys
 import time
@@ -12,8 +15,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from malleable import Agent, assert_nothing_left, until
+from malleable import Agent, assert_nothing_left, serial, until
 
+from environments import environment
 from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
@@ -150,7 +154,7 @@ def farm_file(**more: object) -> dict[str, object]:
 
 def test_a_farm_grows_gives_nodes_to_a_rival_and_loses_no_task(agent: Agent, contained: Cluster, home: Path) -> None:
     agent.start()
-    tasks(home, 60, 1.0)
+    tasks(home, 40, 1.0)
     farm = submit_file(agent, farm_file())
     farm.until_said("grown 1 -> 8 nodes")
     waiting = rival(contained, 4)
@@ -158,10 +162,11 @@ def test_a_farm_grows_gives_nodes_to_a_rival_and_loses_no_task(agent: Agent, con
     until("the rival runs", lambda: state(contained, waiting) in ("RUNNING", "COMPLETED"))
     until("the farm is done", farm.ended, 180)
     assert farm.state() == "COMPLETED", farm.said()
-    assert_all_done(home, 60)
+    assert_all_done(home, 40)
     assert_nothing_left(contained)
 
 
+@pytest.mark.long
 def test_join_fails_on_one_node_hangs_on_leaving_and_a_companion_dies(
     agent: Agent, contained: Cluster, home: Path
 ) -> None:
@@ -188,6 +193,7 @@ def test_join_fails_on_one_node_hangs_on_leaving_and_a_companion_dies(
     end(job)
 
 
+@pytest.mark.long
 def test_a_notification_command_refuses_and_the_nodes_go_back(agent: Agent, contained: Cluster, home: Path) -> None:
     agent.start()
     notify = "echo heard $PENSTOCK_RESIZE_EVENT $PENSTOCK_RESIZE_HOSTS $PENSTOCK_RESIZE_JOB; exit 3"
@@ -284,13 +290,17 @@ def by_chance(job: Elastic, count: int, largest: int, seed: int = 5) -> int:
 @pytest.mark.timeout(900)
 def test_a_farm_loses_no_task_in_twenty_random_resizes(agent: Agent, contained: Cluster, home: Path) -> None:
     agent.start()
-    tasks(home, 500, 1.0)
-    farm = submit_file(agent, farm_file(grace="6s"))
-    farm.until_said("farm: 500 tasks")
+    tasks(home, 700, 1.0)
+    # The farm itself has use for all nodes until its last tasks.
+    start = (
+        f'unset PENSTOCK_ELASTIC_WANT; exec {PYTHON} -m dmr.elastic.farm head tasks.txt "$PENSTOCK_ELASTIC_FOLDER"/farm'
+    )
+    farm = submit_file(agent, farm_file(grace="6s", start=start))
+    farm.until_said("farm: 700 tasks")
     assert by_chance(farm, 20, 8) >= 20, farm.said()
     until("the farm is done", farm.ended, 400)
     assert farm.state() == "COMPLETED", farm.said()
-    assert_all_done(home, 500)
+    assert_all_done(home, 700)
     assert_nothing_left(contained)
 
 
@@ -327,4 +337,103 @@ def test_dask_loses_no_task_in_twenty_random_resizes(agent: Agent, contained: Cl
     until("it is done", job.ended, 600)
     assert job.state() == "COMPLETED", job.said()[-3000:]
     assert f"total {sum(n * n for n in range(1500))}" in job.said()
+    assert_nothing_left(contained)
+
+
+@pytest.mark.long
+@pytest.mark.mpi
+@pytest.mark.timeout(600)
+def test_a_program_with_checkpoints_ends_with_the_bits_of_a_fixed_run(
+    agent: Agent, contained: Cluster, home: Path
+) -> None:
+    """MPI over the job and its companion, which mpiexec reaches by srun; SIGUSR1 has it save, and it starts again."""
+    agent.start()
+    program = home / "saves.py"
+    program.write_text((Path(__file__).parent / "elastic_saves.py").read_text())
+    for old in ("state.npz", "result"):
+        (home / old).unlink(missing_ok=True)
+    mpiexec = Path(PYTHON).parent / "mpiexec"
+    run = f"exec {mpiexec} -n $PENSTOCK_ELASTIC_NODES -ppn 1 {PYTHON} saves.py state.npz result 600 0.1"
+    elastic = {"min": 1, "max": 4, "use": "restart", "run": run, "signal": "USR1", "checkpoint": "state.npz"}
+    file = {"name": "saves", "time": "30m", "output": "elastic-%j.log", "elastic": {**elastic, "interval": 0.5}}
+    job = submit_file(agent, file)
+    job.until_said("grown 1 -> 4 nodes")
+    rival(contained, 6, 15)
+    job.until_said("shrunk 4 -> 1 nodes")
+    job.until_said("program: 1 ranks from sweep", 60)
+    until("it has grown again", lambda: job.said().count("grown 1 -> 4 nodes") == 2, 120)
+    until("it is done", job.ended, 300)
+    print(job.said())
+    assert job.state() == "COMPLETED", job.said()
+    expected, change = serial(48, 32, 600)
+    assert change > 1e-9 and (home / "result").read_bytes() == expected.tobytes()
+    assert_nothing_left(contained)
+
+
+@pytest.fixture(scope="session")
+def torch_python() -> Iterator[str]:
+    with environment("torch", ["torch==2.13.0+cpu", "numpy"], [], os.environ.get("PENSTOCK_TORCH", "")) as programs:
+        yield str(programs / "python")
+
+
+REFERENCE = """
+import sys, torch
+sys.path.insert(0, {folder!r})
+from trains import BATCH, RATE, WIDTH, gradient
+weights = torch.zeros(WIDTH, dtype=torch.float64)
+for step in range({steps}):
+    weights = weights - RATE * gradient(weights, step, 0, 1) / BATCH
+saved = torch.load({checkpoint!r})
+assert saved["step"] == {steps}
+print("difference", float((saved["weights"] - weights).abs().max()))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_torchrun_trains_on_one_four_and_two_nodes(
+    agent: Agent, contained: Cluster, home: Path, torch_python: str
+) -> None:
+    agent.start()
+    steps = 400
+    (home / "trains.py").write_text((Path(__file__).parent / "elastic_trains.py").read_text())
+    shutil.rmtree(home / "training", ignore_errors=True)
+    (home / "training").mkdir()
+    (home / "training").chmod(0o777)
+    run = f"trains.py training {steps} 0.3"
+    elastic = {"min": 1, "max": 4, "use": "torchrun", "run": run, "python": torch_python, "interval": 0.5}
+    job = submit_file(agent, {"name": "train", "time": "30m", "output": "elastic-%j.log", "elastic": elastic})
+    folder = home / f"elastic-{job.id}"
+    until("it has begun", folder.exists, 60)
+
+    def want(nodes: int) -> None:
+        (folder / "want").write_text(f"{nodes}\n")
+        (folder / "want").chmod(0o666)
+
+    def trained() -> list[tuple[int, int, float]]:
+        """Steps, each with the number of its processes and the instant."""
+        text = "".join(p.read_text(errors="replace") for p in folder.glob("*.out"))
+        found = re.findall(r"step (\d+) of (\d+) at ([\d.]+)", text)
+        return sorted(((int(s), int(n), float(t)) for s, n, t in found), key=lambda row: row[2])
+
+    def until_trained(nodes: int) -> None:
+        until(f"it trains on {nodes} nodes", lambda: [n for _, n, _ in trained()][-3:] == [nodes] * 3, 240, 0.5)
+
+    want(2)
+    until_trained(2)
+    want(4)
+    until_trained(4)
+    want(2)
+    job.until_said("shrunk 4 -> 2 nodes", 120)
+    until_trained(2)
+    until("it is done", job.ended, 900)
+    assert job.state() == "COMPLETED", job.said()[-3000:]
+    rows = trained()
+    again = len(rows) - len({step for step, _, _ in rows})
+    pause = max(b[2] - a[2] for a, b in itertools.pairwise(rows))
+    text = REFERENCE.format(folder=str(home), steps=steps, checkpoint=str(home / "training" / "checkpoint"))
+    done = contained.run_as("alice", [torch_python, "-c", text], check=True).stdout
+    print(f"torchrun: {again} steps done twice, longest pause {pause:.1f} s, {done.strip()}")
+    assert {step for step, _, _ in rows} == set(range(steps)) and again <= 4
+    assert pause <= 30.0 and float(done.split()[-1]) <= 1e-6
     assert_nothing_left(contained)

@@ -26,7 +26,7 @@ def srun(member: Member, line: str, output: str = "") -> list[str]:
     one task may be bound to one core.
     """
     argv = ["srun", f"--jobid={member.job}", "--nodes=1", "--ntasks=1", f"--nodelist={member.host}", "--overlap"]
-    argv += ["--mem=0", "--cpu-bind=none", "--input=none"]
+    argv += ["--mem=0", "--cpu-bind=none", "--input=none", "--quiet"]
     if output:
         argv += [f"--output={output}", "--open-mode=append"]
     return [*argv, "bash", "-c", line]
@@ -65,5 +65,5 @@ for name in $(env | sed -n 's/^\\(SLURM[A-Z0-9_]*\\)=.*/\\1/p'); do
     [ "$name" = SLURM_CONF ] || unset "$name"
 done
 exec srun --jobid="$job" --nodes=1 --ntasks=1 --nodelist="$host" --overlap --mem=0 --cpu-bind=none --input=none \\
-    sh -c "$*"
+    --quiet sh -c "$*"
 """
