@@ -283,6 +283,7 @@ def by_chance(job: Elastic, count: int, largest: int, seed: int = 5) -> int:
         want.chmod(0o666)
         before, deadline = resizes(), time.monotonic() + 15
         until("it is resized", lambda: resizes() > before or time.monotonic() > deadline or job.ended(), 60)  # noqa: B023
+    want.write_text(f"{largest}\n")
     return resizes()
 
 

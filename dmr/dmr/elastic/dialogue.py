@@ -10,7 +10,8 @@ finished by us; a shrink is finished by us before Slurm hears of it. So whoever 
 
 - the agent: the job keeps its size, what is under way comes to its end here, and the next agent hears of it;
 - this supervisor: the batch script has ended with it, and so has the job; the agent gives its companions back, and
-  without an agent they end with their time limit, which is not longer than the job's.
+  without an agent they end with their time limit, which is not longer than the job's. (At its own end it gives them
+  back itself.)
 """
 
 from __future__ import annotations

@@ -248,7 +248,7 @@ class Nodes:
         self._thread.start()
 
     def stop(self) -> None:
-        """Follow it no longer; what was lent goes back with the end of the job."""
+        """Follow it no longer; what was lent goes back."""
         if self._supervisor is not None and self._thread is not None:
             self._supervisor.stop(int(signal.SIGTERM))
             self._thread.join(_END)

@@ -21,7 +21,6 @@ from dmr.elastic.words import (
     Event,
     Instruction,
     Leave,
-    Left,
     Member,
     Plan,
     Ready,
@@ -58,8 +57,6 @@ class Resuming(Dialogue):
         match event:
             case Ready() if self.phase is Phase.STARTING:
                 return self._started(now)
-            case Left() if self.phase is Phase.SAVING and PROGRAM in self.alive:
-                return [Signal((self._program,))]
             case Tick() if self.phase is Phase.SAVING and now >= self._late:
                 return self._refuse(f"the program did not end within {self.plan.grace:g} s; it goes on", now)
         return []

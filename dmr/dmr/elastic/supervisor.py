@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
 from collections import deque
@@ -11,6 +12,7 @@ from typing import Final
 
 from dmr import wire
 from dmr.client import Client, Pending
+from dmr.elastic import lines
 from dmr.elastic.dialogue import Dialogue
 from dmr.elastic.hands import Hands
 from dmr.elastic.words import (
@@ -33,6 +35,7 @@ from dmr.node_requests import NodeRequests
 __all__ = ["Supervisor", "tell"]
 
 _EACH: Final = 0.1
+_CANCEL: Final = 10.0
 
 
 def tell(text: str) -> None:
@@ -95,8 +98,26 @@ class Supervisor:
         finally:
             self._hands.close()
             await node_requests.close()
+            await self._give_back()
             if self._client is not None:
                 self._client.close()
+
+    async def _give_back(self) -> None:
+        """The agent would do it, if there still is one."""
+        held = {m.job for m in (*self._machine.members, *self._machine.moving)} - {self._job}
+        if not held:
+            return
+        nothing = asyncio.subprocess.DEVNULL
+        with contextlib.suppress(OSError, TimeoutError):
+            process = await asyncio.create_subprocess_exec(
+                "scancel",
+                *map(str, sorted(held)),
+                env=lines.cleaned(self._environ),
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+            )
+            await asyncio.wait_for(process.wait(), _CANCEL)
 
     def _carry_out(self, instructions: list[Instruction]) -> None:
         for one in instructions:

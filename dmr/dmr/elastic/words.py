@@ -57,9 +57,10 @@ class Plan:
     `notify` is a command on the base's first node that hears of each resize before it; if it fails, a growth is
     refused.
 
-    `again` makes it another kind of job: `start` is then a program over all nodes, which is told by `signal` (or by
-    `leave`) to save its state and end, and which `again` starts anew on the new set of nodes. `checkpoint` is a file
-    that it must have written for that. `finished` is a command that succeeds when the program has nothing left to do.
+    `again` makes it another kind of job: `start` is then a program over all nodes, which is told by `signal` (or, if
+    there is one, by `leave` alone) to save its state and end, and which `again` starts anew on the new set of nodes.
+    `checkpoint` is a file that it must have written for that. `finished` is a command that succeeds when the program
+    has nothing left to do.
     """
 
     minimum: int

@@ -180,11 +180,21 @@ def test_the_job_ends_as_its_head_and_by_a_signal(place: Path) -> None:
 
 def test_a_program_that_is_started_again(place: Path) -> None:
     line = (
-        'echo "$PENSTOCK_ELASTIC_NODES $PENSTOCK_ELASTIC_HOSTS" >> ran; n=$(cat state 2>/dev/null || echo 0); '
-        'trap "echo $((n + 1)) > state; exit 0" USR1; [ "$n" -lt 2 ] || exit 0; while :; do sleep 0.05; done'
+        'trap "echo \\$((n + 1)) > state; exit 0" USR1; n=$(cat state 2>/dev/null || echo 0); '
+        'echo "$PENSTOCK_ELASTIC_NODES $PENSTOCK_ELASTIC_HOSTS" >> ran; [ "$n" -lt 2 ] || exit 0; '
+        "while :; do sleep 0.05; done"
     )
     plan = plans.of_mapping(
-        {"minimum": 1, "maximum": 3, "start": line, "again": line, "checkpoint": "state", "signal": 10, **QUICK}
+        {
+            "minimum": 1,
+            "maximum": 3,
+            "start": line,
+            "again": line,
+            "checkpoint": "state",
+            "signal": 10,
+            **QUICK,
+            "settle": 1.0,
+        }
     )
     agent = FakeAgent(GROW, SHRINK)
     code, said = run(plan, agent, place)
