@@ -22,6 +22,7 @@ __all__ = ["NodeRequests", "command"]
 logger = logging.getLogger("dmr.launch")
 
 _GRANTED: Final = re.compile(r"^salloc: Granted job allocation ([0-9]+)", re.MULTILINE)
+_NAMED: Final = ("partition", "account", "qos", "gres", "constraint")
 _GRACE: Final = 5.0
 _CANCEL: Final = 10.0
 # Of the job in which the launcher runs; the new one is to be asked for as from a shell.
@@ -32,7 +33,7 @@ def command(request: NodeRequest) -> list[str]:
     """The request for nodes without a script."""
     minutes = max(1, math.ceil(request.time_limit / 60))
     argv = ["salloc", "--no-shell", f"--job-name={request.name}", f"--nodes={request.node_count}", f"--time={minutes}"]
-    argv += [f"--{name}={value}" for name in ("partition", "account", "qos") if (value := getattr(request, name))]
+    argv += [f"--{name}={value}" for name in _NAMED if (value := getattr(request, name))]
     if request.last:  # a request of the highest priority, if only tied for it, would be granted as it comes in
         argv += ["--nice=2147483645", "--begin=now+1"]
     return [*argv, "--exclusive"] if request.exclusive else argv

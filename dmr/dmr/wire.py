@@ -69,6 +69,8 @@ _HEX16: Final = re.compile(r"[0-9a-f]{16}")
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _AUTH: Final = re.compile(r"[ -~]{0,4096}")
 _COMPANION: Final = re.compile(r"penstock-[1-9][0-9]{0,9}-[a-z0-9]{1,32}")
+_GRES: Final = re.compile(r"[A-Za-z0-9_.:,-]{0,200}")
+_CONSTRAINT: Final = re.compile(r"[A-Za-z0-9_.:&|*()\[\]=-]{0,200}")
 _SLURM_NAME: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127})?")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 
@@ -255,7 +257,8 @@ class NodeRequest:
     """What the agent cannot do, because it is another user: ask Slurm for a job that holds `node_count` nodes.
 
     `name` begins with `penstock-JOB-`; `time_limit` and `patience`, after which the request is withdrawn, in seconds.
-    Empty texts leave the choice to Slurm. `last`: behind all who wait. It may be told several times, and is done once.
+    `gres` and `constraint` are what each node must have. Empty texts leave the choice to Slurm. `last`: behind all who
+    wait. It may be told several times, and is done once.
     """
 
     name: str
@@ -267,6 +270,8 @@ class NodeRequest:
     qos: str = ""
     exclusive: bool = False
     last: bool = False
+    gres: str = ""
+    constraint: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _COMPANION.fullmatch(self.name):
@@ -278,6 +283,10 @@ class NodeRequest:
             value = getattr(self, name)
             if not isinstance(value, str) or not _SLURM_NAME.fullmatch(value):
                 raise WireError(name, "must be a name as Slurm has them, or empty")
+        for name, form in (("gres", _GRES), ("constraint", _CONSTRAINT)):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not form.fullmatch(value):
+                raise WireError(name, "must be as salloc takes it, or empty")
         for name in ("exclusive", "last"):
             if type(getattr(self, name)) is not bool:
                 raise WireError(name, "must be true or false")
@@ -340,7 +349,17 @@ Reply = CheckReply | Done | Failure
 _REQUESTS: Final[Mapping[str, type[Request]]] = {c.op: c for c in (Check, Announce, Accept, Refuse, Finished)}
 # Fields that came after the first release: a peer that does not know them means their defaults.
 _LATER: Final = frozenset(
-    {"method", "companion", "steps_left", "step_seconds", "requests_nodes", "node_request", "starting"}
+    {
+        "method",
+        "companion",
+        "steps_left",
+        "step_seconds",
+        "requests_nodes",
+        "node_request",
+        "starting",
+        "gres",
+        "constraint",
+    }
 )
 _Message = TypeVar("_Message", Request, CheckReply, NodeRequest, Failure)
 _R = TypeVar("_R", bound=Request)

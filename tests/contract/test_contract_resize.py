@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from contract_jobs import CANCELLED, COMPLETED, NODES, UNKNOWN_JOB, finished, mergeable, running, sleeper
 
-from penstock.api import Allocation
+from penstock.api import Allocation, NodeNeeds
 from penstock.errors import Infeasible, NotFound, NotNow
 
 
@@ -43,6 +43,12 @@ async def test_a_job_without_gres(world):
     assert not await world.backend.holds_gres(await running(world))
     with pytest.raises(NotFound):
         await world.backend.holds_gres(UNKNOWN_JOB)
+
+
+async def test_a_job_that_takes_any_nodes(world):
+    assert await world.backend.node_needs(await running(world)) == NodeNeeds()
+    with pytest.raises(NotFound):
+        await world.backend.node_needs(UNKNOWN_JOB)
 
 
 async def test_an_allocation_that_is_not_granted_leaves_nothing(world):

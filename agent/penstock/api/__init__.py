@@ -30,6 +30,7 @@ __all__ = [
     "Limit",
     "LimitHolder",
     "Node",
+    "NodeNeeds",
     "Offer",
     "Origin",
     "Owner",
@@ -459,7 +460,8 @@ class Allocation:
     """Nodes without a script (`salloc --no-shell`). `expands` names the running job they are to be merged into.
 
     `last`: behind all who wait, so that it is given only what Slurm has planned for nobody; granted by the scheduler's
-    next round at the earliest. `exclusive`: all of each node, where Slurm would give single cores.
+    next round at the earliest. `exclusive`: all of each node, where Slurm would give single cores. `gres` is what each
+    node must have ("gpu:a100:2"), `constraint` its features, as salloc takes them.
     """
 
     name: str
@@ -471,6 +473,16 @@ class Allocation:
     expands: int | None = None
     last: bool = False
     exclusive: bool = False
+    gres: str | None = None
+    constraint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNeeds:
+    """What a job has asked each of its nodes to have: GRES and features, as sbatch takes them; None: anything."""
+
+    gres: str | None = None
+    constraint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ _COMMANDS: Final = {
         "stage": ("penstock.cli.stage:stage", "Move data from one site to another."),
     },
     "Malleable jobs": {
+        "elastic": ("penstock.cli.elastic:elastic", "Submit a job whose nodes come and go, without MPI."),
         "env": ("penstock.cli.agent:env", "Print what makes an MPI job malleable."),
     },
     "Pools": {

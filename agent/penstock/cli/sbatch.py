@@ -48,6 +48,8 @@ _OWN_HELP = """Penstock's own options, which may be words of #PENSTOCK lines in 
       --penstock-strategy=name   asa, eager, perstage or auto
       --penstock-malleable=min:max:preferred:factor
                                  limits of a program that changes its size while it runs
+      --penstock-elastic=min:max:preferred
+                                 nodes of a job whose script runs `python -m dmr.elastic`
 
 Without them a job is submitted exactly as by sbatch. Jobs that depend on one another (-d afterok:JOB, or the name of a
 job) are then followed as one workflow, called after the first: see `penstock status`, `explain`, `logs`, `retry`."""
@@ -68,6 +70,7 @@ def sbatch(words: tuple[str, ...]) -> None:
     \b
     #PENSTOCK workflow=NAME stage=NAME after=STAGE,STAGE expect=40m strategy=asa
     #PENSTOCK malleable=min:max:preferred:factor
+    #PENSTOCK elastic=min:max:preferred
 
     Every option of sbatch means what it always does. On the command line these are --penstock-workflow=NAME, and so on.
     Jobs that depend on one another (--dependency) are followed as one workflow without any of these.
@@ -147,9 +150,13 @@ def _environment(config: Config, asked: Request, line: CommandLine) -> dict[str,
     found: dict[str, str] = {}
     if asked.workflow is not None and asked.stage is not None:
         found |= {"PENSTOCK_WORKFLOW": asked.workflow, "PENSTOCK_STAGE": asked.stage}
-    if asked.malleable is not None:
+    if asked.malleable is not None or asked.elastic is not None:
+        if asked.malleable is not None:
+            sizes = {"DMR_SIZES": asked.malleable}
+        else:
+            sizes = {"PENSTOCK_ELASTIC": asked.elastic or ""}
         try:
-            found |= {**ask_agent(config, "env"), "DMR_SIZES": asked.malleable}
+            found |= {**ask_agent(config, "env"), **sizes}
         except AgentUnavailable as e:
             click.echo(f"penstock: the job will keep its size: {e}", err=True)
         exported = line.value("export") or os.environ.get("SBATCH_EXPORT") or "ALL"

@@ -30,6 +30,7 @@ _AGENT: Final[Mapping[str, Any]] = {
     "db salvage": site.Salvage,
     "db vacuum": site.Vacuum,
     "doctor": site.Doctor,
+    "elastic": workflows.Elastic,
     "explain": workflows.Explain,
     "hold cancel": planning.HoldAnswer,
     "hold list": planning.Holds,

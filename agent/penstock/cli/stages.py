@@ -103,8 +103,9 @@ def job_name(line: CommandLine, script: CommandLine) -> str:
 def start_size(
     asked: Request, line: CommandLine, script: CommandLine, environment: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Without an agent a job that starts small would stay so."""
-    return moldable(asked, line, script, os.environ) if "DMR_AGENT" in environment else ()
+    """Without an agent a malleable job that starts small would stay so."""
+    known = "DMR_AGENT" in environment or asked.elastic is not None
+    return moldable(asked, line, script, os.environ) if known else ()
 
 
 class Behind:

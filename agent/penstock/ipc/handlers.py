@@ -323,6 +323,8 @@ class RemoteDoor:
                 qos=spec.qos or "",
                 exclusive=spec.exclusive,
                 last=spec.last,
+                gres=spec.gres or "",
+                constraint=spec.constraint or "",
             )
         except wire.WireError as e:
             _log.warning("a job's launcher cannot be asked for nodes", job=request.job, why=str(e))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from penstock.api import Allocation, Job, Snapshot
 from penstock.core.executor import Concern, Payload
@@ -39,10 +40,18 @@ class Grower(MalleablePart):
         if self.requests.of(order.name) is None and (why := await self._refused(order, job)) is not None:
             self._registry.put(self._registry.jobs[job.id].not_asked(why, self._clock.now()))
             return
+        spec = self._spec(order, job, self._last(order, job, snapshot))
+        if order.way is Way.COMPANION and self.requests.of(order.name) is None:
+            try:  # nodes of the same kind: what runs there expects the same
+                needs = await self._backend.node_needs(job.id)
+            except PenstockError as e:
+                self._registry.put(self._registry.jobs[job.id].grant_failed(str(e), self._clock.now()))
+                return
+            spec = replace(spec, gres=needs.gres, constraint=needs.constraint)
         if order.way is Way.COMPANION and job.user != self._backend.whoami():
-            await self._have_asked(order, job, self._last(order, job, snapshot))
+            await self._have_asked(order, job, spec)
             return
-        task = asyncio.ensure_future(self._allocate(order, job, self._last(order, job, snapshot)))
+        task = asyncio.ensure_future(self._allocate(order, job, spec))
         self.waiting[order.name] = task
         task.add_done_callback(lambda _: self.waiting.pop(order.name, None))
         # A backend that answers at once (the simulation) shall have answered within this pass.
@@ -86,12 +95,12 @@ class Grower(MalleablePart):
         seen = {j.id: j for j in await self._backend.jobs()} if named else {}
         return [i for i in named if i in seen and seen[i].running]
 
-    async def _have_asked(self, order: Allocate, job: Job, last: bool) -> None:
+    async def _have_asked(self, order: Allocate, job: Job, spec: Allocation) -> None:
         """Give the launcher its request, and look what came of it; called in every pass."""
         now, subject = self._clock.now(), f"job {job.id}/expand"
         request = self.requests.of(order.name)
         if request is None:
-            new = LauncherRequest(self._spec(order, job, last), order.patience, now)
+            new = LauncherRequest(spec, order.patience, now)
 
             async def give(_slurm: Changer) -> None:
                 self.requests.put(new)
@@ -133,10 +142,9 @@ class Grower(MalleablePart):
             exclusive=site is not None and "linear" not in site.select_type,
         )
 
-    async def _allocate(self, order: Allocate, job: Job, last: bool) -> None:
-        spec = self._spec(order, job, last)
+    async def _allocate(self, order: Allocate, job: Job, spec: Allocation) -> None:
         subject = f"job {job.id}/expand"
-        payload: Payload = {"name": order.name, "nodes": order.nodes, "way": order.way.value, "last": int(last)}
+        payload: Payload = {"name": order.name, "nodes": order.nodes, "way": order.way.value, "last": int(spec.last)}
         jobs = self._registry.jobs
         try:
             resizer = await self._executor.act(

@@ -2,6 +2,7 @@
 
     #PENSTOCK workflow=mosaic stage=merge after=project,mask
     #PENSTOCK expect=40m malleable=2:32:8:2
+    #PENSTOCK elastic=1:8
 
 Lines count up to the first that is neither empty nor a comment, as for `#SBATCH`. What the command line says counts
 before what the script says.
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dmr.elastic import plans
 from penstock.errors import UserError
 from penstock.sbatch.options import OURS
 from penstock.slurm.sbatch_options import head_lines
@@ -42,7 +44,8 @@ class Said:
 class Request:
     """What a job is: a `stage` of a `workflow` that runs `after` others of it, and how long it should run (s).
 
-    Without a workflow it is an ordinary job. `malleable` is "minimum:maximum:preferred:factor", as far as given.
+    Without a workflow it is an ordinary job. `malleable` is "minimum:maximum:preferred:factor", as far as given,
+    `elastic` "minimum:maximum:preferred" in nodes.
     `chosen`: somebody has given the stage its name. `more`: for so long (s) more stages may come; 0: this is the last.
     """
 
@@ -52,6 +55,7 @@ class Request:
     expect: float | None = None
     strategy: str = "asa"
     malleable: str | None = None
+    elastic: str | None = None
     chosen: bool = True
     more: float | None = None
 
@@ -124,6 +128,7 @@ def request(ours: Mapping[str, str], script: Mapping[str, Said], name: str | Non
         expect=_expect(said.get("expect")),
         strategy=_strategy(said.get("strategy")),
         malleable=_malleable(said.get("malleable")),
+        elastic=_elastic(said.get("elastic"), said.get("malleable")),
         chosen=chosen,
         more=None if (more := said.get("more")) is None else parse_more(more.value, f"{more.where}: more"),
     )
@@ -170,6 +175,18 @@ def _strategy(said: Said | None) -> str:
         return "asa"
     if not NAME_PATTERN.fullmatch(said.value):
         raise UserError(f"{said.where}: strategy: must be the name of one, such as asa, not {said.value!r}")
+    return said.value
+
+
+def _elastic(said: Said | None, malleable: Said | None) -> str | None:
+    if said is None:
+        return None
+    if malleable is not None:
+        raise UserError(f"{said.where}: elastic: the job is malleable already ({malleable.where}); say one of them")
+    try:
+        plans.sizes(said.value)
+    except ValueError as e:
+        raise UserError(f"{said.where}: elastic: {e}") from None
     return said.value
 
 

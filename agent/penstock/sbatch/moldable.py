@@ -25,13 +25,16 @@ def moldable(asked: Request, line: CommandLine, script: CommandLine, environ: Ma
     """Options that let a malleable job start on whatever is free between its smallest and its preferred size (its
     largest, where it has none).
 
-    Empty where the user says how large it is to be at its start, and for jobs that are not malleable. UserError when
-    no size of it fills whole nodes.
+    An elastic one starts on as few nodes as it may have, which it keeps. Empty where the user says how large it is to
+    be at its start, and for other jobs. UserError when no size of it fills whole nodes.
     """
-    if asked.malleable is None or line.several or script.several:
+    if (asked.malleable is None and asked.elastic is None) or line.several or script.several:
         return ()
     if any(found.has(name) for found in (line, script) for name in _SAYS):
         return ()
+    if asked.elastic is not None:
+        return (f"--nodes={asked.elastic.partition(':')[0]}",)
+    assert asked.malleable is not None
     least, most, *rest = (int(part) for part in asked.malleable.split(":"))
     preferred = rest[0] if rest else most
     said = line.value("ntasks-per-node") or script.value("ntasks-per-node") or environ.get("DMR_RANKS_PER_NODE") or "1"

@@ -18,7 +18,7 @@ from penstock.slurm.sbatch_options import KINDS, LETTERS, NO_VALUE, VALUE, Sbatc
 
 __all__ = ["OURS", "CommandLine", "SbatchOption", "parse"]
 
-OURS: Final = ("workflow", "stage", "after", "expect", "malleable", "more", "strategy")
+OURS: Final = ("workflow", "stage", "after", "elastic", "expect", "malleable", "more", "strategy")
 _PREFIX: Final = "--penstock-"
 
 

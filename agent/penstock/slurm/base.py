@@ -23,6 +23,7 @@ from penstock.api import (
     JobTexts,
     License,
     Node,
+    NodeNeeds,
     Owner,
     OwnerLimits,
     Partition,
@@ -125,6 +126,11 @@ class Reader(Protocol):
 
     async def holds_gres(self, job: int) -> bool:
         """Whether a job asked for or was given GRES (GPUs…). `NotFound` when the controller does not know it."""
+        ...
+
+    async def node_needs(self, job: int) -> NodeNeeds:
+        """What a job has asked its nodes to have. GRES that it has asked for in all, not for each node, are shared out
+        evenly. `NotFound` when the controller does not know it."""
         ...
 
     async def find(self, name: str, uid: int | None = None) -> Sequence[int]:

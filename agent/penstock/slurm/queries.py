@@ -18,6 +18,7 @@ from penstock.api import (
     JobTexts,
     License,
     Node,
+    NodeNeeds,
     Origin,
     Owner,
     OwnerLimits,
@@ -302,6 +303,13 @@ class CliQueries:
         if not rows:
             raise NotFound(f"job {job} is not there")
         return any("gres" in cell for row in rows for cell in row[1:])
+
+    async def node_needs(self, job: int) -> NodeNeeds:
+        """See `Backend.node_needs`."""
+        rows = await self._rows(("JobID", *records.NEEDS_FIELDS), "-a", "-t", "all", "-j", str(int(job)))
+        if not rows:
+            raise NotFound(f"job {job} is not there")
+        return understood("squeue", lambda: records.needs_from_row(rows[0]))
 
     async def texts(self, ids: Collection[int]) -> Mapping[int, JobTexts]:
         """See `Backend.texts`. squeue of 22.05 prints the whole queue whatever is asked for."""

@@ -122,6 +122,10 @@ class CliSubmission(CliQueries):
             argv += _LAST
         if spec.exclusive:
             argv.append("--exclusive")
+        if spec.gres is not None:
+            argv.append(f"--gres={spec.gres}")
+        if spec.constraint is not None:
+            argv.append(f"--constraint={spec.constraint}")
         known = set(await self.find(name))
         try:
             done = await self._run(argv, limit=max(patience, 0.1), changing=True, graceful=True)

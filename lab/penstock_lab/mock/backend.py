@@ -22,6 +22,7 @@ from penstock.api import (
     JobTexts,
     License,
     Node,
+    NodeNeeds,
     Owner,
     OwnerLimits,
     Partition,
@@ -190,6 +191,11 @@ class MockBackend:
         """None are simulated."""
         self.engine.job(job)
         return False
+
+    async def node_needs(self, job: int) -> NodeNeeds:
+        """All nodes are alike."""
+        self.engine.job(job)
+        return NodeNeeds()
 
     async def find(self, name: str, uid: int | None = None) -> Sequence[int]:
         """The caller's jobs of this name, or those of user `uid`."""

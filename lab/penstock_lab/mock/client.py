@@ -19,6 +19,7 @@ from penstock.api import (
     JobTexts,
     License,
     Node,
+    NodeNeeds,
     Owner,
     OwnerLimits,
     Partition,
@@ -156,6 +157,11 @@ class MockClient:
     async def holds_gres(self, job: int) -> bool:
         """None are simulated."""
         found: bool = await self._call("holds_gres", job=job)
+        return found
+
+    async def node_needs(self, job: int) -> NodeNeeds:
+        """All nodes are alike."""
+        found: NodeNeeds = await self._call("node_needs", job=job)
         return found
 
     async def find(self, name: str, uid: int | None = None) -> Sequence[int]:

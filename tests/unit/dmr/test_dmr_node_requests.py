@@ -167,7 +167,8 @@ def test_rank_0_passes_on_what_its_application_has_use_for(session, monkeypatch,
     session.client = SimpleNamespace(request=lambda _request: reply)
     for _ in range(2):
         session.decide(2, Limits(1, 8), Progress(companion=True))
-    whole = {"partition": "", "account": "", "qos": "", "exclusive": False, "last": False, **wanted}
+    empty = dict.fromkeys(("partition", "account", "qos", "gres", "constraint"), "")
+    whole = {**empty, "exclusive": False, "last": False, **wanted}
     expected = [{"op": "node-request", "node_request": whole}] if passed else []
     end = time.monotonic() + 20
     while len(heard) < len(expected) and time.monotonic() < end:

@@ -6,13 +6,33 @@ from typing import Any
 
 from penstock.cli.answers.base import Answer, Document, Part, absent
 
-__all__ = ["Cancel", "Decision", "Explain", "Logs", "More", "Retry", "Status", "Submit", "Tick", "Top", "Try"]
+__all__ = [
+    "Cancel",
+    "Decision",
+    "Elastic",
+    "Explain",
+    "Logs",
+    "More",
+    "Retry",
+    "Status",
+    "Submit",
+    "Tick",
+    "Top",
+    "Try",
+]
 
 
 class Submit(Answer):
     """`run` is the number of the workflow; null: it was left for the next `penstock tick`."""
 
     run: int | None
+
+
+class Elastic(Answer):
+    """`job` is null with --dry-run; `script` is what sbatch gets."""
+
+    job: int | None
+    script: str
 
 
 class Cancel(Answer):

@@ -120,6 +120,8 @@ def test_every_command_prints_what_its_schema_says(agent, place, run, monkeypatc
     run("logs", number, "second")
     run("config show", "--origin")
     run("audit", "--verify")
+    (place / "elastic.yaml").write_text("elastic: {min: 1, max: 4, start: ./head, join: ./work}\n")
+    assert "dmr.elastic" in run("elastic", "elastic.yaml", "--dry-run")["script"]
     run("more", number, "1h")
     run("more", number, "no")
     run("cancel", number)

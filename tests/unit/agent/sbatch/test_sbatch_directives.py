@@ -54,6 +54,7 @@ def test_more_stages_may_come_for_a_time(said, more):
 def test_an_ordinary_script_asks_for_nothing():
     assert asked("#!/bin/sh\nhostname\n", name="x") == Request()
     assert asked("#PENSTOCK malleable=2:32:8:2") == Request(malleable="2:32:8:2")
+    assert asked("#PENSTOCK elastic=1:8:4") == Request(elastic="1:8:4")
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,9 @@ def test_an_ordinary_script_asks_for_nothing():
         ("#PENSTOCK more=2h", "more= is about a workflow: workflow=NAME is missing"),
         ("#PENSTOCK workflow=a stage=x strategy='a b'", "strategy: must be the name of one, such as asa, not 'a b'"),
         ("#PENSTOCK malleable=8", "min:max"),
+        ("#PENSTOCK elastic=8", "min:max"),
+        ("#PENSTOCK elastic=8:4", "the minimum 8 is above the maximum 4"),
+        ("#PENSTOCK elastic=1:4 malleable=1:4", "malleable already"),
         ("#PENSTOCK malleable=8:4", "the minimum 8 is above the maximum 4"),
         ("#PENSTOCK malleable=2:4:8", "preferred size 8 is outside 2..4"),
         ("#PENSTOCK malleable=0:4", "min:max"),

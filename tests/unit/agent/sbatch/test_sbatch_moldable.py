@@ -44,6 +44,11 @@ def test_what_the_user_says_counts(command, script, environ):
     assert options("2:8", command, script, environ) == ()
 
 
+def test_an_elastic_job_starts_as_small_as_it_may_be():
+    assert moldable(Request(elastic="2:8"), parse([]), parse([]), {}) == ("--nodes=2",)
+    assert moldable(Request(elastic="2:8"), parse(["-N3"]), parse([]), {}) == ()
+
+
 def test_only_malleable_jobs():
     assert moldable(Request(), CommandLine(), CommandLine(), {}) == ()
     assert moldable(Request(malleable="2:8"), CommandLine(several=True), CommandLine(), {}) == ()

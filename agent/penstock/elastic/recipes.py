@@ -1,0 +1,131 @@
+"""Recipes: what `start`, `join` and `leave` are for programs that people have. Pure.
+
+A recipe is a function of what the file says; whatever the file says itself counts before it. `$PENSTOCK_ELASTIC_HEAD`,
+`_PORT`, `_FOLDER` and so on are set by the supervisor on all nodes, `$PENSTOCK_HOST` on a node's own.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+__all__ = ["RECIPES", "Recipe", "Wish"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a file says that recipes make something of. `own` is the Python that runs the supervisor; grace in s."""
+
+    minimum: int
+    maximum: int
+    run: str | None = None
+    tasks: str | None = None
+    pool: str | None = None
+    slots: int | None = None
+    python: str = "python3"
+    options: str = ""
+    grace: float | None = None
+    own: str = "python3"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """`needs` are keys that the file must have, each with what it is; `takes` those that it may have."""
+
+    make: Callable[[Wish], dict[str, object]]
+    needs: Mapping[str, str] = field(default_factory=dict)
+    takes: frozenset[str] = frozenset()
+
+
+def _farm(wish: Wish) -> dict[str, object]:
+    """Lines of a file, each once, on as many nodes as there are (`dmr.elastic.farm`)."""
+    grace = 60.0 if wish.grace is None else wish.grace
+    module = f"{shlex.quote(wish.own)} -m dmr.elastic.farm"
+    slots = f" --slots {wish.slots}" if wish.slots else ""
+    folder = '"$PENSTOCK_ELASTIC_FOLDER"/farm'
+    return {
+        "start": f"exec {module} head {shlex.quote(wish.tasks or '')} {folder}{slots}",
+        "join": f"exec {module} worker {folder}{slots} --grace {grace:g}",
+        "grace": grace,
+    }
+
+
+_RETIRE: Final = """
+import os
+from distributed import Client
+client = Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout=10)
+client.retire_workers(names=os.environ["PENSTOCK_RESIZE_HOSTS"].split(","), close_workers=True, remove=True)
+"""
+_JOINED: Final = """
+import os
+from distributed import Client
+client = Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout=5)
+workers = client.scheduler_info(n_workers=-1)["workers"].values()
+raise SystemExit(os.environ["PENSTOCK_HOST"] not in [worker["name"] for worker in workers])
+"""
+
+
+def _dask(wish: Wish) -> dict[str, object]:
+    """A scheduler and the program on the first node, a worker on each; who leaves gives its results to the others."""
+    python = shlex.quote(wish.python)
+    threads = f"--nthreads {wish.slots}" if wish.slots else ""
+    address = 'export DASK_SCHEDULER_ADDRESS="tcp://$PENSTOCK_ELASTIC_HEAD:$PENSTOCK_ELASTIC_PORT"'
+    # In /tmp, where a node's own disk is: what spills is of no use to other nodes.
+    worker = (
+        f'exec {python} -m distributed.cli.dask_worker "$DASK_SCHEDULER_ADDRESS" --name "$PENSTOCK_HOST" '
+        f"--no-dashboard --death-timeout 60 --local-directory /tmp {threads} {wish.options}"
+    )
+    scheduler = f'{python} -m distributed.cli.dask_scheduler --port "$PENSTOCK_ELASTIC_PORT" --no-dashboard'
+    return {
+        "start": f"{address}\n{scheduler} &\nscheduler=$!\n{wish.run}\ncode=$?\nkill $scheduler\nexit $code",
+        "join": f"{address}\n{worker}".rstrip(),
+        "ready": f"{address}\n{python} -c {shlex.quote(_JOINED)} 2>/dev/null",
+        "leave": f"{address}\n{python} -c {shlex.quote(_RETIRE)}",
+        "grace": 120.0,
+    }
+
+
+def _pool(wish: Wish) -> dict[str, object]:
+    """The program on the first node sends tasks to a pool that is open; each node is a member of it."""
+    penstock = f"{shlex.quote(wish.own)} -m penstock pool"
+    name = shlex.quote(wish.pool or "")
+    # It fails when no member is left: what runs there may end first.
+    drain = f'while {penstock} drain --pool {name} "$job" >/dev/null 2>&1; do sleep 1; done'
+    leave = f'for job in $(echo "$PENSTOCK_RESIZE_COMPANIONS" | tr , " "); do {drain}; done'
+    return {"start": wish.run, "join": f"exec {penstock} join --pool {name}", "leave": leave, "grace": 300.0}
+
+
+def _restart(wish: Wish) -> dict[str, object]:
+    """A program with checkpoints of its own over all nodes, which is started again with each size."""
+    return {"start": wish.run, "again": wish.run, "grace": 300.0}
+
+
+def _torchrun(wish: Wish) -> dict[str, object]:
+    """The same torchrun on every node; the rendezvous is on the first. The script loads its checkpoint at its start."""
+    slots = str(wish.slots or 1)
+    python = shlex.quote(wish.python)
+    return {
+        "join": (
+            f"exec {python} -m torch.distributed.run --nnodes={wish.minimum}:{wish.maximum} --nproc-per-node={slots} "
+            '--rdzv-backend=c10d --rdzv-endpoint="$PENSTOCK_ELASTIC_HEAD:$PENSTOCK_ELASTIC_PORT" '
+            '--rdzv-id="$PENSTOCK_ELASTIC_JOB" --rdzv-conf=last_call_timeout=2,join_timeout=300 --max-restarts=1000 '
+            f"--monitor-interval=1 {wish.options} {wish.run}"
+        ),
+        "settle": 5.0,
+        "grace": 30.0,
+    }
+
+
+_RUN: Final = "the line that runs the program"
+RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
+    {
+        "farm": Recipe(_farm, {"tasks": "a file of commands, one a line"}, frozenset({"slots"})),
+        "dask": Recipe(_dask, {"run": _RUN}, frozenset({"slots", "options"})),
+        "pool": Recipe(_pool, {"run": _RUN, "pool": "the name of an open pool"}),
+        "restart": Recipe(_restart, {"run": _RUN}),
+        "torchrun": Recipe(_torchrun, {"run": "the script and its words"}, frozenset({"slots", "options"})),
+    }
+)

@@ -1,0 +1,50 @@
+"""A training for torchrun that any number of processes computes alike: float64, a fixed global batch, plain SGD.
+
+`elastic_trains.py FOLDER STEPS SECONDS`. After each step rank 0 writes the checkpoint that all load at their start.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+BATCH, WIDTH, RATE = 48, 32, 0.05
+
+
+def gradient(weights: torch.Tensor, step: int, rank: int, size: int) -> torch.Tensor:
+    """Of this rank's share of the step's batch; the sum over the ranks is that of the whole batch."""
+    draw = torch.Generator().manual_seed(step)
+    inputs = torch.randn(BATCH, WIDTH, generator=draw, dtype=torch.float64)[rank::size]
+    wanted = torch.tanh(inputs.sum(1))
+    return inputs.T @ (torch.tanh(inputs @ weights) - wanted)
+
+
+def main() -> None:
+    folder, steps, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    first, weights = 0, torch.zeros(WIDTH, dtype=torch.float64)
+    if (folder / "checkpoint").exists():
+        saved = torch.load(folder / "checkpoint")
+        first, weights = saved["step"], saved["weights"]
+    for step in range(first, steps):
+        mine = gradient(weights, step, rank, size)
+        dist.all_reduce(mine)
+        weights = weights - RATE * mine / BATCH
+        if rank == 0:
+            new = folder / f"new-{os.getpid()}"
+            torch.save({"step": step + 1, "weights": weights}, new)
+            new.replace(folder / "checkpoint")
+            print(f"step {step} of {size} at {time.time():.2f}", flush=True)
+        time.sleep(seconds)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
