@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -57,6 +58,7 @@ LONGEST: Final = 5400.0
 _MEAN_NODES: Final = 16 / 6
 _MEAN_SECONDS: Final = 60.0 * math.exp(0.9**2 / 2)
 _APART: Final = _MEAN_NODES * _MEAN_SECONDS / (NODES * LOAD)
+_stopped: Final = threading.Event()
 AGENT: Final = [sys.executable, "-m", "penstock", "agent"]
 
 
@@ -243,8 +245,8 @@ def measure(seed: int, way: str) -> PoolOutcome:
                 HQ[1]: partial(hyperqueue, world, 4),
                 AUTO: partial(automatic, world),
             }
-            begin = time.monotonic() + WARM
-            world.until(lambda: time.monotonic() > begin)
+            if _stopped.wait(WARM):
+                raise RuntimeError("stopped")
             begun = time.time()
             world.run([*COMMAND, "submit", "--file", str(file), "--larger"])
             policy, tasks = look[way](), Tasks(world)
@@ -252,7 +254,8 @@ def measure(seed: int, way: str) -> PoolOutcome:
                 policy(tasks)
                 if time.time() - begun > LONGEST:
                     raise RuntimeError(f"{tasks.waiting} tasks still wait: {world.run(['squeue'])}")
-                time.sleep(2.0)
+                if _stopped.wait(2.0):
+                    raise RuntimeError("stopped")
             waiting = own_jobs(world, "PD")
             if way != AUTO and waiting:
                 world.run(["scancel", *waiting])
@@ -288,11 +291,15 @@ def one_round(seed: int) -> PoolWindow:
 @click.option("--at-once", type=click.IntRange(1), default=2, show_default=True, help="Rounds side by side.")
 def main(out: Path, rounds: int, at_once: int) -> None:
     """Measure what the file does not have yet, and print the tables."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # the clusters are taken down whoever ends this
+        signal.signal(number, lambda *_: _stopped.set())
     found = {window.seed: window for window in read_lines(out, PoolWindow.read)}
     files.replace(out, "".join(json.dumps(w.told()) + "\n" for w in found.values()), mode=None)
     lock = threading.Lock()
 
     def one(seed: int) -> None:
+        if _stopped.is_set():
+            return
         try:
             window = one_round(seed)
         except Exception as error:
@@ -304,7 +311,7 @@ def main(out: Path, rounds: int, at_once: int) -> None:
 
     with ThreadPoolExecutor(at_once) as threads:
         list(threads.map(one, [seed for seed in range(1, rounds + 1) if seed not in found]))
-    for line in report(list(found.values())):
+    for line in report(list(found.values())) if found else ():
         click.echo(line)
 
 
