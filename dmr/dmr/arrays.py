@@ -14,9 +14,9 @@ from numpy.lib.stride_tricks import as_strided
 
 from dmr import device, plan
 from dmr.agreement import Item
-from dmr.distributions import Replicated, block_shape
+from dmr.distributions import Replicated
 from dmr.exchange import Port, broadcast, copy, exchange
-from dmr.route import Axes, Route, Ways, allocate, ways
+from dmr.route import Axes, Route, Ways, allocate, new_shape, ways
 from dmr.streams import Array, ArrayStream, Stream, as_bytes, plain
 
 __all__ = ["NOTHING", "Side", "carry_array", "carry_block", "on_host"]
@@ -32,7 +32,7 @@ def carry_array(route: Route, item: Item, value: Any) -> Any:  # noqa: ANN401
         old = (_on_device(value, gives, route.comm.rank) if direct else None) or on_host(value, item.fortran)
 
     def make() -> tuple[Any, Side]:
-        shape = block_shape(item.new, item.shape, len(route.new), route.new_rank or 0)
+        shape = new_shape(route, item, gets)
         block = device.empty(shape, dtype, item.like) if direct else None
         side = None if block is None else _on_device(block, gets, route.comm.rank)
         if side is not None:

@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from dmr import distributions, exchange, plan, points
 from dmr.bridge import Bridge
-from dmr.distributions import Block, Block2D, BlockCyclic, Cyclic, Explicit, Replicated
+from dmr.distributions import Block, Block2D, BlockCyclic, BlockCyclic2D, Cyclic, Explicit, Replicated
 from dmr.redistribute import Moved, check, move
 from dmr.sparse import CSRMatrix
 
@@ -76,6 +76,12 @@ GRIDS = {1: (1, 1), 2: (2, 1), 3: (3, 1), 4: (2, 2), 5: (5, 1)}
 def block(whole: np.ndarray, kind: object, p: int, r: int) -> np.ndarray:
     if isinstance(kind, Replicated):
         return whole
+    if isinstance(kind, BlockCyclic2D):
+        for axis, size, length, start, place in zip(
+            (0, 1), GRIDS[p], kind.block, kind.first, divmod(r, GRIDS[p][1]), strict=True
+        ):
+            whole = whole.take([i for i in range(whole.shape[axis]) if (start + i // length) % size == place], axis)
+        return whole
     if isinstance(kind, Block2D):
         rows, columns = GRIDS[p]
         whole = np.array_split(whole, rows, kind.axes[0])[r // columns]
@@ -101,6 +107,7 @@ KINDS = [
     Explicit(axis=1),
     Block2D(),
     Block2D(axes=(2, 0)),
+    BlockCyclic2D((2, 3), first=(1, 0)),
     Replicated(),
 ]
 
