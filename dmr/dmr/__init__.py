@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from dmr.api import Action, Status, announce, dmr_check_status, dmr_icheck_status, inherited, world
 from dmr.app import App, Replaced
-from dmr.distributions import Block, Block2D, BlockCyclic, Cyclic, Explicit, Replicated
+from dmr.distributions import Block, Block2D, BlockCyclic, BlockCyclic2D, Cyclic, Explicit, Keyed, Replicated
 from dmr.handover import Arrival, Departure
 from dmr.plan import block_bounds
 from dmr.transition import Lost
@@ -38,9 +38,11 @@ __all__ = [
     "Block",
     "Block2D",
     "BlockCyclic",
+    "BlockCyclic2D",
     "Cyclic",
     "Departure",
     "Explicit",
+    "Keyed",
     "Lost",
     "Replaced",
     "Replicated",

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from dmr import device
-from dmr.distributions import Distribution, Replicated, Shape, block_shape
+from dmr.distributions import Distribution, Keyed, Replicated, Shape, block_shape
+from dmr.plan import IndexSet
 
 __all__ = ["ARRAY", "CSR", "LIST", "VALUE", "Description", "Item", "Part", "describe", "judge"]
 
@@ -50,6 +51,7 @@ class Description:
     like: str = ""
     distribution: Distribution = field(default_factory=Replicated)
     becomes: str = ""
+    anew: IndexSet | None = None  # what this rank says that it will hold, where the ranks stay the same
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ def judge(
     given: Mapping[str, Part | tuple[Any, ...]],
     new_size: int,
     settled: Mapping[str, Distribution] | None = None,
+    *,
+    anew: bool = False,
 ) -> list[Item]:
     """What follows from the descriptions of all old ranks.
 
@@ -112,6 +116,7 @@ def judge(
         given: the parts of old rank 0, whose order and whose functions count.
         new_size: number of ranks afterwards.
         settled: how parts are dealt to these, by name, where that is known already and not to be found out again.
+        anew: the ranks stay the same, so that each may have said what it will hold.
 
     Raises:
         ValueError: the ranks disagree; the message begins with the name of the part.
@@ -121,7 +126,10 @@ def judge(
             if (name in one) != (name in given):
                 raise ValueError(f"{name}: rank {rank if name in given else 0} does not pass it, others do")
     known = settled or {}
-    return [_judge(name, [one[name] for one in told], part, new_size, known.get(name)) for name, part in given.items()]
+    return [
+        _judge(name, [one[name] for one in told], part, new_size, known.get(name), anew=anew)
+        for name, part in given.items()
+    ]
 
 
 def _judge(
@@ -130,6 +138,8 @@ def _judge(
     given: Part | tuple[Any, ...],
     new_size: int,
     settled: Distribution | None,
+    *,
+    anew: bool,
 ) -> Item:
     for rank, one in enumerate(told):
         if one.problem:
@@ -148,13 +158,21 @@ def _judge(
                     f"{name}: the ranks differ in {what}: {_text(mine)} on rank {rank}, {_text(theirs)} on rank 0"
                 )
     try:
-        old = first.distribution.before([one.distribution.mine for one in told])
-        shape = old.whole([one.shape for one in told])
-        _check_blocks(old, shape, [one.shape for one in told])
-        new = settled
+        shapes = [one.shape for one in told]
+        old = first.distribution.before([one.distribution.mine for one in told], shapes)
+        shape = old.whole(shapes)
+        _check_blocks(old, shape, shapes)
+        new, wanted = settled, part.becomes or part.distribution
+        if new is None and anew and any(one.anew is not None for one in told):
+            new = wanted.before([one.anew for one in told])
+            found = new.whole([block_shape(new, shape, new_size, rank) for rank in range(new_size)])
+            if found != shape:
+                raise ValueError(f"the index sets of all ranks are those of a whole {found}, not {shape}")
+        if isinstance(new, Keyed):  # who settled it may have known who owns the records, and who has them now does not
+            new, wanted = None, wanted if isinstance(wanted, Keyed) else Keyed()
         if new is None:
-            new = (part.becomes or part.distribution).after(shape, new_size, old, len(told))
-        for rank in range(new_size):
+            new = wanted.after(shape, new_size, old, len(told))
+        for rank in range(new_size if not isinstance(new, Keyed) else 0):
             new.sets(shape, new_size, rank)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None

@@ -137,6 +137,40 @@ class App:
         """How that value is dealt to the ranks now."""
         return self._state.held(name)
 
+    def redistribute(self, name: str, distribution: Distribution | None = None) -> None:
+        """Deals a value otherwise among the ranks that there are; collective, between or within steps.
+
+        From then on `app[name]` is this rank's new block, and later resizes deal it as is said here. What still refers
+        to the old block must not use it any more. Memory and duration are those of a resize that moves this value.
+
+        Args:
+            name: what was registered.
+            distribution: `Explicit(mine)` says which indices this rank is to hold, all ranks' together each once. None:
+                as it was said last, which sends records that are `Keyed` to whom they belong now.
+
+        Raises:
+            ValueError: on all ranks, which go on with what they had: they do not say the same, the blocks or the
+                distribution do not fit the array, or it cannot move; the message begins with the name.
+            MemoryError: on all ranks, if one cannot have its new block; they go on with what they had.
+            RuntimeError: this process has joined others that are in their loop, and is not in its own yet.
+        """
+        if self._joined is not None and not self._looping:
+            raise RuntimeError(f"{name}: the others are in their loops; redistribute it in the loop, too")
+        part, problem = None, ""
+        try:
+            part = self._state.anew(name, distribution, self._comm.size)
+        except ValueError as error:
+            problem = str(error)
+        said = self._comm.allgather((name, problem))
+        for rank, (other, wrong) in enumerate(said):
+            if wrong:
+                raise ValueError(f"{wrong} (rank {rank})")
+            if other != said[0][0]:
+                raise ValueError(f"{other}: redistributed on rank {rank}, while rank 0 does {said[0][0]}")
+        assert part is not None, "its problem was raised"
+        self._state.dealt(name, redistribute.deal_anew(self._comm, {name: part}), distribution)
+        self._fixed = False
+
     def want(self, minimum: int, maximum: int, factor: int = 1, preferred: int | None = None) -> None:
         """Other sizes from now on, for a phase that can use more, or fewer; on all ranks alike.
 
@@ -174,6 +208,8 @@ class App:
     def _loop(self, n: int | None) -> Iterator[int]:
         if self._joined is not None:
             self._comm = self._joined
+        for name in self._state.strayed():
+            self.redistribute(name)
         session, step = self._session, self._first
         try:
             while n is None or step < n:

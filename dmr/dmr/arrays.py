@@ -14,9 +14,9 @@ from numpy.lib.stride_tricks import as_strided
 
 from dmr import device, plan
 from dmr.agreement import Item
-from dmr.distributions import Replicated, block_shape
+from dmr.distributions import Replicated
 from dmr.exchange import Port, broadcast, copy, exchange
-from dmr.route import Axes, Route, Ways, allocate, ways
+from dmr.route import Axes, Route, Ways, allocate, new_shape, ways
 from dmr.streams import Array, ArrayStream, Stream, as_bytes, plain
 
 __all__ = ["NOTHING", "Side", "carry_array", "carry_block", "on_host"]
@@ -29,12 +29,12 @@ def carry_array(route: Route, item: Item, value: Any) -> Any:  # noqa: ANN401
     gives, gets = ways(route, item)
     old = new = NOTHING
     if route.old_rank is not None:
-        old = (_on_device(value, gives, route.comm.rank) if direct else None) or on_host(value, item.fortran)
+        old = (_on_device(value, gives) if direct else None) or on_host(value, item.fortran)
 
     def make() -> tuple[Any, Side]:
-        shape = block_shape(item.new, item.shape, len(route.new), route.new_rank or 0)
+        shape = new_shape(route, item, gets)
         block = device.empty(shape, dtype, item.like) if direct else None
-        side = None if block is None else _on_device(block, gets, route.comm.rank)
+        side = None if block is None else _on_device(block, gets)
         if side is not None:
             return block, side
         block = np.empty(shape, dtype, "F" if item.fortran else "C")
@@ -42,7 +42,8 @@ def carry_array(route: Route, item: Item, value: Any) -> Any:  # noqa: ANN401
 
     block, new = allocate(route, item.name, make) or (None, new)
     if dtype.itemsize and math.prod(item.shape):
-        if isinstance(item.old, Replicated) and isinstance(item.new, Replicated):
+        # A GPU's block goes to each by itself: nothing here could copy it where it stays.
+        if isinstance(item.old, Replicated) and isinstance(item.new, Replicated) and not item.like:
             _carry_copies(route, dtype.itemsize, math.prod(item.shape), old, new)
         else:
             order = slice(None, None, -1 if item.fortran else 1)
@@ -52,10 +53,14 @@ def carry_array(route: Route, item: Item, value: Any) -> Any:  # noqa: ANN401
 
 
 class Side(NamedTuple):
-    """A rank's block as the streams see it: axes in the order of the wire, and its bytes if in one piece."""
+    """A rank's block as the streams see it: axes in the order of the wire, and its bytes if in one piece.
+
+    `hidden`: only MPI can touch the elements.
+    """
 
     wire: Array
     memory: Any
+    hidden: bool = False
 
 
 NOTHING = Side(np.empty(0, np.uint8), None)
@@ -68,13 +73,14 @@ def on_host(value: Any, fortran: bool) -> Side:  # noqa: ANN401
     return Side(wire, as_bytes(wire) if wire.flags.c_contiguous else None)
 
 
-def _on_device(value: Any, ways: Mapping[int, Axes], me: int) -> Side | None:  # noqa: ANN401
+def _on_device(value: Any, ways: Mapping[int, Axes]) -> Side | None:  # noqa: ANN401
     """None unless MPI alone can do all with the block, since nothing here can touch its elements."""
-    if me in ways or not device.on_device(value):
+    if not device.on_device(value):
         return None
     shape, dtype = device.shape_and_dtype(value)
     strides = [dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    side = Side(as_strided(plain(np.empty(1, dtype)), shape, strides), device.memory(value))  # only to compute with
+    # The array is only to compute with.
+    side = Side(as_strided(plain(np.empty(1, dtype)), shape, strides), device.memory(value), hidden=True)
     return None if _port(side, ways).offsets(dtype.itemsize) is None else side
 
 
@@ -85,7 +91,9 @@ def _port(side: Side, ways: Mapping[int, Axes]) -> Port:
 def carry_block(route: Route, item: int, old: Side, new: Side, ways: Ways) -> None:
     """Moves what the positions of the blocks say; collective. `item` is the size of an element, bytes."""
     send, receive = (dict(_port(side, way).streams) for side, way in zip((old, new), ways, strict=True))
-    kept: tuple[Stream | None, Stream | None] = send.pop(route.comm.rank, None), receive.pop(route.comm.rank, None)
+    kept: tuple[Stream | None, Stream | None] = None, None
+    if not old.hidden and not new.hidden:  # else MPI carries that, too, by messages of the rank to itself
+        kept = send.pop(route.comm.rank, None), receive.pop(route.comm.rank, None)
     own: Iterator[None] = iter(())
     spare = route.room // 8  # for what stays, which is copied while the rest is under way
     if kept[0] is not None and kept[1] is not None:

@@ -1,4 +1,5 @@
-"""How an array is dealt to the ranks: blocks, blocks in turn, cyclic, any index sets, two axes at once, or replicated.
+"""How an array is dealt to the ranks: blocks, blocks in turn, cyclic, any index sets, two axes at once, by what is in
+its elements, or replicated.
 
     app.register("field", field, distribution=Block(axis=0))
 
@@ -12,16 +13,33 @@ import contextlib
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from dmr import plan
 from dmr.plan import IndexSet, Strip
 
-__all__ = ["Block", "Block2D", "BlockCyclic", "Cyclic", "Distribution", "Explicit", "Replicated", "Shape"]
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "Block",
+    "Block2D",
+    "BlockCyclic",
+    "BlockCyclic2D",
+    "Cyclic",
+    "Distribution",
+    "Explicit",
+    "Grid",
+    "Keyed",
+    "Replicated",
+    "Shape",
+]
 
 Shape = tuple[int, ...]
 
 Cut = Callable[[int, int], Sequence[Iterable[int]]]
+Owner = Callable[[Any, int], Any]
 
 
 class Distribution:
@@ -52,8 +70,8 @@ class Distribution:
         """What this rank alone knows of the distribution, if anything."""
         return None
 
-    def before(self, mine: Sequence[IndexSet | None]) -> Distribution:
-        """The same with what each of the ranks knew.
+    def before(self, mine: Sequence[IndexSet | None], shapes: Sequence[Shape] = ()) -> Distribution:
+        """The same with what each of the ranks knew, whose blocks have these shapes.
 
         Raises:
             ValueError: that does not fit together.
@@ -70,6 +88,10 @@ class Distribution:
 
     def on(self, rank: int) -> Distribution:
         """As rank `rank` would have given it."""
+        return self
+
+    def bare(self) -> Distribution:
+        """The kind alone, without what was said of one array on one rank."""
         return self
 
 
@@ -154,24 +176,22 @@ class Replicated(Distribution):
         return shapes[0]
 
 
-@dataclass(frozen=True)
-class Block2D(Distribution):
-    """Blocks along two axes: the ranks stand in a grid, row by row as MPI's Cartesian communicators have them.
+class Grid(Distribution):
+    """Two axes at once, each dealt to the rows or columns of a grid of ranks."""
 
-    Args:
-        grid: ranks along the first and along the second of the axes; None, and after a resize every size that is not
-            its product: as near to a square as possible, like MPI_Dims_create.
-        axes: the two axes.
-    """
+    grid: tuple[int, int] | None
+    axes: tuple[int, int]
 
-    grid: tuple[int, int] | None = None
-    axes: tuple[int, int] = (0, 1)
-
-    def __post_init__(self) -> None:
-        if self.grid is not None and (len(self.grid) != 2 or any(type(g) is not int or g < 1 for g in self.grid)):
-            raise ValueError(f"grid must be two integers from 1 on, not {self.grid!r}")
+    def _check(self) -> None:
+        if self.grid is not None:
+            self._two("grid", self.grid, 1)
         if len(self.axes) != 2:
             raise ValueError(f"axes must be two axes, not {self.axes!r}")
+
+    @staticmethod
+    def _two(name: str, given: Sequence[int], least: int) -> None:
+        if len(given) != 2 or any(type(g) is not int or g < least for g in given):
+            raise ValueError(f"{name} must be two integers from {least} on, not {given!r}")
 
     def grid_of(self, size: int) -> tuple[int, int]:
         """The grid for so many ranks.
@@ -186,33 +206,217 @@ class Block2D(Distribution):
             raise ValueError(f"the grid {self.grid[0]} x {self.grid[1]} is not one of {size} ranks")
         return self.grid
 
+    def place(self, size: int, rank: int) -> tuple[int, int]:
+        """Row and column of a rank in the grid."""
+        return divmod(rank, self.grid_of(size)[1])
+
+    def share(self, which: int, n: int, size: int, place: int) -> IndexSet:
+        """What row (`which` 0) or column (1) `place` of `size` holds of its axis, whose length is `n`."""
+        raise NotImplementedError
+
     def sets(self, shape: Shape, size: int, rank: int) -> tuple[IndexSet, ...]:
         """See `Distribution`."""
-        first, second = self._axes(len(shape))
-        rows, columns = self.grid_of(size)
         sets = [plan.everything(0, n) for n in shape]
-        sets[first] = plan.everything(*plan.block_bounds(shape[first], rows, rank // columns))
-        sets[second] = plan.everything(*plan.block_bounds(shape[second], columns, rank % columns))
+        grid, place = self.grid_of(size), self.place(size, rank)
+        for which, axis in enumerate(self._axes(len(shape))):
+            sets[axis] = self.share(which, shape[axis], grid[which], place[which])
         return tuple(sets)
 
     def whole(self, shapes: Sequence[Shape]) -> Shape:
         """See `Distribution`."""
-        first, second = self._axes(len(shapes[0]))
-        _, columns = self.grid_of(len(shapes))
+        places = [self.place(len(shapes), rank) for rank in range(len(shapes))]
         shape = list(shapes[0])
-        shape[first] = sum(part[first] for part in shapes[::columns])
-        shape[second] = sum(part[second] for part in shapes[:columns])
+        for which, axis in enumerate(self._axes(len(shape))):
+            shape[axis] = sum(part[axis] for part, place in zip(shapes, places, strict=True) if not place[1 - which])
         return tuple(shape)
-
-    def after(self, shape: Shape, size: int, old: Distribution, old_size: int) -> Distribution:
-        """See `Distribution`."""
-        return self if self.grid is None or math.prod(self.grid) == size else Block2D(None, self.axes)
 
     def _axes(self, ndim: int) -> tuple[int, int]:
         first, second = (_axis(axis, ndim) for axis in self.axes)
         if first == second:
             raise ValueError(f"axes must be two axes, not {self.axes!r}")
         return first, second
+
+
+@dataclass(frozen=True)
+class Block2D(Grid):
+    """Blocks along two axes: the ranks stand in a grid, row by row as MPI's Cartesian communicators have them.
+
+    Args:
+        grid: ranks along the first and along the second of the axes; None, and after a resize every size that is not
+            its product: as near to a square as possible, like MPI_Dims_create.
+        axes: the two axes.
+    """
+
+    grid: tuple[int, int] | None = None
+    axes: tuple[int, int] = (0, 1)
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    def share(self, which: int, n: int, size: int, place: int) -> IndexSet:
+        """See `Grid`."""
+        return plan.everything(*plan.block_bounds(n, size, place))
+
+    def after(self, shape: Shape, size: int, old: Distribution, old_size: int) -> Distribution:
+        """See `Distribution`."""
+        return self if self.grid is None or math.prod(self.grid) == size else replace(self, grid=None)
+
+
+ROW, COLUMN = "row", "column"
+
+
+@dataclass(frozen=True)
+class BlockCyclic2D(Grid):
+    """Blocks dealt in turn along two axes over a grid of ranks, as ScaLAPACK's array descriptors have it.
+
+    Element (i, j) is of the rank in row (first[0] + i // block[0]) % grid[0] and column (first[1] + j // block[1]) %
+    grid[1] of the grid; a rank's block has NUMROC's shape and ScaLAPACK's order (ScaLAPACK Users' Guide, section 4.3;
+    `order="F"` of numpy gives its local storage, which is kept when data moves).
+
+    Args:
+        block: rows and columns of a block, MB and NB.
+        grid: rows and columns of ranks; None, and after a resize every size that is not its product: as near to a
+            square as possible.
+        axes: the two axes.
+        first: row and column of the grid that hold the first block, RSRC and CSRC; the remainder counts after a resize.
+        order: whether ranks are numbered along the grid's rows ("row", as BLACS does by default) or its columns.
+    """
+
+    block: tuple[int, int]
+    grid: tuple[int, int] | None = None
+    axes: tuple[int, int] = (0, 1)
+    first: tuple[int, int] = (0, 0)
+    order: str = ROW
+
+    def __post_init__(self) -> None:
+        self._check()
+        self._two("block", self.block, 1)
+        self._two("first", self.first, 0)
+        if self.order not in (ROW, COLUMN):
+            raise ValueError(f'order must be "row" or "column", not {self.order!r}')
+
+    def place(self, size: int, rank: int) -> tuple[int, int]:
+        """See `Grid`."""
+        rows, columns = self.grid_of(size)
+        return divmod(rank, columns) if self.order == ROW else (rank % rows, rank // rows)
+
+    def share(self, which: int, n: int, size: int, place: int) -> IndexSet:
+        """See `Grid`."""
+        return plan.deal(n, self.block[which], size, (place - self.first[which]) % size)
+
+    def after(self, shape: Shape, size: int, old: Distribution, old_size: int) -> Distribution:
+        """See `Distribution`."""
+        return self if self.grid is None or math.prod(self.grid) == size else replace(self, grid=None)
+
+
+class Keyed(Distribution):
+    """Records that belong to ranks by what is in them: particles by their place, keys by their hash.
+
+    The records are the elements along axis 0 of an array, of a list, or the rows of a CSR matrix. Any rank may hold any
+    number of them, in any order, whoever their owners are, until the data moves: then each goes to its owner, where
+    they stand by their former ranks, and of each of these in the order in which it had them. No rank has to know of
+    more records than it holds.
+
+    Args:
+        owner: called as owner(keys, size) on each rank that holds records, gives for each of them the rank of `size`
+            to which it belongs, as whole numbers. None: only where records are counts, as in what `Moved` says of them;
+            to move to it means contiguous parts of nearly equal length.
+        key: the field of a structured array that holds the keys; None: `owner` gets the rank's whole block.
+    """
+
+    axis = 0
+
+    def __init__(self, owner: Owner | None = None, key: str | None = None) -> None:
+        self._owner = owner
+        self._key = key
+        self._counts: tuple[int, ...] | None = None
+        self.strayed = False
+
+    def __repr__(self) -> str:
+        return f"Keyed({'' if self._owner else 'None, '}key={self._key!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keyed) and (repr(self), self._counts) == (repr(other), other._counts)
+
+    def __hash__(self) -> int:
+        return hash((repr(self), self._counts))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Without the function: the process that gets this need not have it. Whether there is one counts.
+        return _keyed, (_elsewhere if self._owner else None, self._key, self._counts, self.strayed)
+
+    @property
+    def by_owner(self) -> bool:
+        """Whether it is for `owner` to say where records go; false where it is known already who holds how many."""
+        return self._owner is not None and self._counts is None
+
+    def owners(self, block: Any, size: int) -> np.ndarray[Any, Any]:  # noqa: ANN401
+        """For each record of a rank's block, the rank of `size` to which it belongs.
+
+        Raises:
+            ValueError: the function gives no ranks, or not one for each record.
+        """
+        import numpy as np
+
+        assert self._owner is not None, "asked only where there is a function"
+        records = block.shape[0] if hasattr(block, "shape") else len(block)
+        found = np.asarray(self._owner(block if self._key is None else block[self._key], size))
+        if found.shape != (records,):
+            raise ValueError(f"the owners of {records} records are an array of shape {found.shape}")
+        if records and (found.dtype.kind not in "iu" or found.min() < 0 or found.max() >= size):
+            wrong = next(one for one in found.tolist() if type(one) is not int or not 0 <= one < size)
+            raise ValueError(f"a record's owner is one of the ranks 0 to {size - 1}, not {wrong!r}")
+        return found
+
+    def sets(self, shape: Shape, size: int, rank: int) -> tuple[IndexSet, ...]:
+        """See `Distribution`; records are counted from old rank 0's first on."""
+        if self._counts is None or len(self._counts) != size:
+            raise ValueError("how many records a rank will hold is not known before they have moved")
+        start = sum(self._counts[:rank])
+        return (plan.everything(start, start + self._counts[rank]), *(plan.everything(0, n) for n in shape[1:]))
+
+    def whole(self, shapes: Sequence[Shape]) -> Shape:
+        """See `Distribution`."""
+        return (sum(shape[0] for shape in shapes), *shapes[0][1:])
+
+    def before(self, mine: Sequence[IndexSet | None], shapes: Sequence[Shape] = ()) -> Distribution:
+        """See `Distribution`."""
+        return _keyed(self._owner, self._key, tuple(shape[0] for shape in shapes), strayed=False)
+
+    def after(self, shape: Shape, size: int, old: Distribution, old_size: int) -> Distribution:
+        """See `Distribution`."""
+        if self._owner is None:
+            bounds = (plan.block_bounds(shape[0], size, rank) for rank in range(size))
+            return _keyed(None, self._key, tuple(stop - start for start, stop in bounds), strayed=True)
+        for rank in range(old_size):
+            held = old.sets(shape, old_size, rank)
+            if held[0] and any(plan.length(part) != n for part, n in zip(held[1:], shape[1:], strict=True)):
+                raise ValueError(f"the owner of a record must be asked where all of it is, which {old} does not have")
+        return _keyed(self._owner, self._key, None, strayed=False)
+
+    def on(self, rank: int) -> Distribution:
+        """See `Distribution`."""
+        return _keyed(None, self._key, None, strayed=self.strayed)
+
+    def bare(self) -> Distribution:
+        """See `Distribution`."""
+        return _keyed(self._owner, self._key, None, strayed=False)
+
+
+def _keyed(owner: Owner | None, key: str | None, counts: tuple[int, ...] | None, strayed: bool) -> Keyed:
+    made = Keyed(owner, key)
+    made._counts, made.strayed = counts, strayed
+    return made
+
+
+def ownerless(distribution: Distribution) -> Distribution:
+    """The same for processes that do not know who owns a record."""
+    return distribution.on(0) if isinstance(distribution, Keyed) else distribution
+
+
+def _elsewhere(keys: object, size: int) -> object:
+    """Stands for a function of another process."""
+    raise ValueError("the function that says who owns a record is not known in this process; register the part with it")
 
 
 class Explicit(_OneAxis):
@@ -267,7 +471,7 @@ class Explicit(_OneAxis):
         """See `Distribution`."""
         return self._sets[rank]
 
-    def before(self, mine: Sequence[IndexSet | None]) -> Distribution:
+    def before(self, mine: Sequence[IndexSet | None], shapes: Sequence[Shape] = ()) -> Distribution:
         """See `Distribution`."""
         known = [held for held in mine if held is not None]
         if len(known) < len(mine):
@@ -296,6 +500,10 @@ class Explicit(_OneAxis):
     def on(self, rank: int) -> Distribution:
         """See `Distribution`."""
         return _explicit(self.axis, self._sets[rank], ())
+
+    def bare(self) -> Distribution:
+        """See `Distribution`."""
+        return Explicit(cut=self._cut, axis=self.axis)
 
 
 def _explicit(axis: int, mine: IndexSet | None, sets: tuple[IndexSet, ...]) -> Explicit:

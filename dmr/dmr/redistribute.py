@@ -5,6 +5,7 @@
         "matrix": (csr, Block()),                           # rows of a CSR matrix
         "cells": (values, Explicit(my_cells)),              # any index sets
         "bodies": (list_of_objects, Cyclic()),              # Python objects
+        "particles": (records, Keyed(owner, key="cell")),   # each to its owner
         "table": (table, Cyclic(), Block(axis=1)),          # dealt otherwise afterwards
         "step": (7, Replicated()),                          # old rank 0's
     })
@@ -38,12 +39,12 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from dmr.agreement import ARRAY, CSR, LIST, VALUE, Item, Part, describe, judge
+from dmr.agreement import ARRAY, CSR, LIST, VALUE, Description, Item, Part, describe, judge
 from dmr.bridge import Bridge
-from dmr.distributions import Distribution
+from dmr.distributions import Distribution, Keyed
 from dmr.patience import Patient
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
     Parts = Mapping[str, Part | tuple[Any, ...]]
 
-__all__ = ["Moved", "Part", "check", "move"]
+__all__ = ["Moved", "Part", "check", "deal_anew", "move"]
 
 logger = logging.getLogger("dmr")
 
@@ -83,6 +84,7 @@ def move(
     max_extra_memory: int | None = None,
     look: Callable[[], None] = lambda: None,
     settled: Mapping[str, Distribution] | None = None,
+    anew: bool = False,
 ) -> Moved | None:
     """Moves the state; collective over the bridge. See the module's text.
 
@@ -92,6 +94,7 @@ def move(
         max_extra_memory: bytes for buffers on each rank; old rank 0's counts.
         look: called about once a second while this rank waits; what it raises ends the waiting, see `dmr.patience`.
         settled: how the new ranks hold parts, by name, where `check` has said so already; old rank 0's counts.
+        anew: the ranks stay the same, and each says by an `Explicit` that a part becomes which indices it will hold.
 
     Returns:
         What this rank has from now on; None if it has no new rank.
@@ -103,19 +106,20 @@ def move(
     from dmr.route import Route
 
     with _together(bridge, look) as (comm, old, new):
-        told = {name: describe(part) for name, part in (parts or {}).items()} if bridge.old_rank is not None else {}
+        told, owners = _told(parts or {}, len(new), anew=anew) if bridge.old_rank is not None else ({}, {})
         everyone = comm.gather(told, root=old[0])
         verdict: tuple[str, list[Item], int] | None = None
         if everyone is not None:
             try:
                 room = _room(max_extra_memory)
-                verdict = ("", judge([everyone[rank] for rank in old], parts or {}, len(new), settled), room)
+                items = judge([everyone[rank] for rank in old], parts or {}, len(new), settled, anew=anew)
+                verdict = ("", items, room)
             except ValueError as error:
                 verdict = (str(error), [], 0)
         problem, items, room = comm.bcast(verdict, root=old[0])
         if problem:
             raise ValueError(problem)
-        route = Route(comm, old, new, bridge.old_rank, bridge.new_rank, room)
+        route = Route(comm, old, new, bridge.old_rank, bridge.new_rank, room, owners)
         mine = {name: Part(*part).value for name, part in (parts or {}).items()} if told else {}
         values = _carry(route, items, mine)
         if bridge.new_rank is None:
@@ -129,7 +133,7 @@ def check(comm: MPI.Intracomm, parts: Parts, new_size: int) -> list[Item]:
     Raises:
         ValueError: on all ranks.
     """
-    everyone = comm.gather({name: describe(part) for name, part in parts.items()})
+    everyone = comm.gather(_told(parts, new_size)[0])
     verdict: str | list[Item] = ""
     if everyone is not None:
         try:
@@ -140,6 +144,44 @@ def check(comm: MPI.Intracomm, parts: Parts, new_size: int) -> list[Item]:
     if isinstance(verdict, str):
         raise ValueError(verdict)
     return verdict
+
+
+def deal_anew(comm: MPI.Intracomm, parts: Parts) -> Moved:
+    """Moves parts among the same ranks to the distributions that they become; collective.
+
+    A part may become an `Explicit` with the indices that each rank is to hold.
+
+    Raises:
+        ValueError, MemoryError: on all ranks; all is as it was.
+    """
+    everybody = tuple(range(comm.size))
+    own = comm.Dup()  # the program's own messages may be under way
+    try:
+        moved = move(Bridge(own, everybody, everybody, comm.rank, comm.rank), parts, anew=True)
+    finally:
+        own.Free()
+    assert moved is not None, "all ranks stay"
+    return moved
+
+
+def _told(parts: Parts, new_size: int, *, anew: bool = False) -> tuple[dict[str, Description], dict[str, Any]]:
+    """What this rank says of its parts; and for those that are to be with their owners, the owners of its records."""
+    told, owners = {}, {}
+    for name, part in parts.items():
+        told[name] = describe(part)
+        if told[name].problem:
+            continue
+        kind = Part(*part).becomes or Part(*part).distribution
+        if anew:
+            told[name] = replace(told[name], anew=kind.mine)
+        if isinstance(kind, Keyed) and kind.by_owner and told[name].kind != VALUE:
+            try:
+                owners[name] = kind.owners(Part(*part).value, new_size)
+            except ValueError as error:
+                told[name] = Description(str(error))
+            except Exception as error:  # the application's own function; all ranks must hear of it
+                told[name] = Description(f"who owns its records: {type(error).__name__}: {error}")
+    return told, owners
 
 
 def _carry(route: Route, items: list[Item], mine: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dmr import checkpoint, line, redistribute
 from dmr.bridge import Bridge
 from dmr.checkpoint import CheckpointError
+from dmr.distributions import ownerless
 from dmr.passage import NO_MEMORY, Lost, Passport, Transition
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ class Leaving(Transition):
         size, comm, root = len(self.bridge.new), self.bridge.comm, _root()
         items = redistribute.check(self._comm, parts or {}, size)
         after, former = {item.name: item.new for item in items}, {item.name: item.old for item in items}
-        saved: Mapping[str, tuple[Any, ...]] = {name: tuple(part)[:2] for name, part in (parts or {}).items()}
+        saved: Mapping[str, tuple[Any, ...]] = {
+            name: (part[0], ownerless(part[1])) for name, part in (parts or {}).items()
+        }
         if size < comm.size:
             moved = redistribute.move(self.bridge, parts, settled=after)
             saved = {n: (v, moved.distributions[n]) for n, v in moved.values.items()} if moved else {}

@@ -5,26 +5,34 @@ This module imports numpy and mpi4py; `dmr.redistribute` imports it when data mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from dmr import plan, points
 from dmr.agreement import Item
+from dmr.distributions import Keyed, Shape, block_shape
 from dmr.exchange import agree
 from dmr.plan import IndexSet, Points, Strip
 
 if TYPE_CHECKING:
     from dmr.patience import Patient
 
-__all__ = ["Axes", "Route", "Ways", "allocate", "ways"]
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+__all__ = ["Axes", "Route", "Ways", "allocate", "new_shape", "ways"]
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Route:
-    """Who moves: the communicator of all, the ranks in it of the old and new ranks, and which of them this rank is."""
+    """Who moves: the communicator of all, the ranks in it of the old and new ranks, and which of them this rank is.
+
+    `owners` are the new owners of this old rank's records, by name, for parts that are `Keyed`.
+    """
 
     comm: Patient
     old: Sequence[int]
@@ -32,6 +40,7 @@ class Route:
     old_rank: int | None
     new_rank: int | None
     room: int
+    owners: Mapping[str, Array] = field(default_factory=dict)
 
 
 # What this rank gives to each rank of the communicator, and gets from each: positions along each axis of its block.
@@ -40,7 +49,9 @@ Ways = tuple[dict[int, Axes], dict[int, Axes]]
 
 
 def ways(route: Route, item: Item) -> Ways:
-    """By the distributions."""
+    """By the distributions; collective where records have owners."""
+    if isinstance(item.new, Keyed) and item.new.by_owner:
+        return _to_owners(route, item)
     shape, olds, news = item.shape, len(route.old), len(route.new)
     gives: dict[int, Axes] = {}
     gets: dict[int, Axes] = {}
@@ -58,6 +69,36 @@ def ways(route: Route, item: Item) -> Ways:
         for rank, shared in zip(route.old, zip(*by_axis, strict=True), strict=True):
             if all(shared):
                 gets[rank] = [_positions([piece.target for piece in pieces]) for pieces in shared]
+    return gives, gets
+
+
+def new_shape(route: Route, item: Item, gets: Mapping[int, Axes]) -> Shape:
+    """The shape of this rank's new block."""
+    if isinstance(item.new, Keyed) and item.new.by_owner:
+        return (sum(plan.length(axes[0]) for axes in gets.values()), *item.shape[1:])
+    return block_shape(item.new, item.shape, len(route.new), route.new_rank or 0)
+
+
+def _to_owners(route: Route, item: Item) -> Ways:
+    """Each record to its owner: how many come from whom is only known to these."""
+    gives: dict[int, Axes] = {}
+    gets: dict[int, Axes] = {}
+    others = [plan.everything(0, n) for n in item.shape[1:]]
+    counts = [0] * route.comm.size
+    if route.old_rank is not None and item.old.sends(item.shape, len(route.old), route.old_rank)[0]:
+        owners = route.owners[item.name]
+        order = np.argsort(owners, kind="stable")
+        ends = np.cumsum(np.bincount(owners, minlength=len(route.new)))
+        for rank, start, stop in zip(route.new, [0, *ends[:-1]], ends, strict=True):
+            if start < stop:
+                gives[rank] = [points.as_set(order[start:stop]), *others]
+                counts[rank] = int(stop - start)
+    arriving = route.comm.alltoall(counts)
+    at = 0
+    for rank in route.old:
+        if arriving[rank]:
+            gets[rank] = [plan.everything(at, at + arriving[rank]), *others]
+            at += arriving[rank]
     return gives, gets
 
 

@@ -14,9 +14,8 @@ import numpy as np
 from dmr import plan, points
 from dmr.agreement import Item
 from dmr.arrays import NOTHING, carry_block, on_host
-from dmr.distributions import block_shape
 from dmr.plan import IndexSet, Strip
-from dmr.route import Axes, Route, allocate, ways
+from dmr.route import Axes, Route, allocate, new_shape, ways
 from dmr.streams import Array
 
 __all__ = ["CSRMatrix", "carry_csr"]
@@ -33,11 +32,12 @@ class CSRMatrix(NamedTuple):
 
 def carry_csr(route: Route, item: Item, value: Any) -> Any:  # noqa: ANN401
     """The rows that this rank holds from now on, as scipy's matrix of the old kind if there is scipy."""
-    gives, gets = ({other: axes[:1] for other, axes in way.items()} for way in ways(route, item))
+    both = ways(route, item)
+    rows = new_shape(route, item, both[1])[0]
+    gives, gets = ({other: axes[:1] for other, axes in way.items()} for way in both)
     old_starts = new_starts = np.zeros(1, np.int64)
     if value is not None and route.old_rank is not None:
         old_starts = np.asarray(value.indptr).astype(np.int64)
-    rows = block_shape(item.new, item.shape, len(route.new), route.new_rank or 0)[0]
     lengths = allocate(route, item.name, lambda: np.zeros(rows, np.int64))
     mine = on_host(np.diff(old_starts), False), NOTHING if lengths is None else on_host(lengths, False)
     carry_block(route, 8, *mine, (gives, gets))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from dmr.distributions import Distribution, Replicated
+from dmr.distributions import Distribution, Grid, Keyed, Replicated
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from dmr.limits import Limits
     from dmr.redistribute import Moved, Part
 
-__all__ = ["STEP", "State", "differing"]
+__all__ = ["DEALT", "STEP", "State", "differing"]
 
 STEP: Final = "dmr.step"
 _WANTED: Final = "dmr.wanted"
+DEALT: Final = "dmr.dealt"
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 _OTHER: Final = "other"  # the mark of a value that nothing with a digest equals
 
@@ -34,6 +35,7 @@ class _Entry:
     becomes: Distribution | None = None
     same: bool = False  # replicated, though nobody said so: its values must then be the same on all ranks
     registered: bool = True
+    dealt: Distribution | None = None  # what the program said last while it ran
 
 
 class State:
@@ -67,8 +69,13 @@ class State:
         elif entry.registered:
             raise ValueError(f"{name} is registered already; give it a new value by app[{name!r}] = ...")
         else:
-            # Where it is now is known from the move; what was given here says how to go on from there.
+            # Where it is now is known from the move; what was given here says how to go on from there, unless something
+            # else was said while the program ran: then this is about the time before that.
             entry.becomes, entry.same, entry.registered = distribution, distribution is None, True
+            if entry.dealt is not None:
+                entry.same = False
+                if repr(distribution) != repr(entry.dealt):
+                    entry.becomes = entry.dealt
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401
         return self._entry(name).value
@@ -79,6 +86,46 @@ class State:
     def held(self, name: str) -> Distribution:
         """How the value is dealt to the ranks now."""
         return self._entry(name).held
+
+    def anew(self, name: str, distribution: Distribution | None, size: int) -> Part:
+        """The value, to be dealt otherwise among the same `size` ranks; None: as was said last.
+
+        Raises:
+            ValueError: the name is unknown, or the distribution is none.
+        """
+        from dmr.redistribute import Part
+
+        if distribution is not None and not isinstance(distribution, Distribution):
+            raise ValueError(f"{name}: {distribution!r} is not a distribution; dmr.Block(axis=0) is one")
+        if not isinstance(name, str) or name not in self._entries:
+            raise ValueError(f"{name!r} is not registered; registered: {', '.join(self._entries) or 'nothing'}")
+        if isinstance(distribution, Grid):
+            try:
+                distribution.grid_of(size)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        entry = self._entries[name]
+        return Part(entry.value, entry.held, distribution or entry.becomes or entry.held)
+
+    def dealt(self, name: str, moved: Moved, distribution: Distribution | None) -> None:
+        """Takes over what dealing it otherwise brought."""
+        entry = self._entries[name]
+        _stale(entry.value)
+        entry.becomes = (distribution or entry.becomes or entry.held).bare()
+        entry.value, entry.held = moved.values[name], moved.distributions[name]
+        if distribution is not None:
+            entry.dealt, entry.same = entry.becomes, False
+
+    def strayed(self) -> list[str]:
+        """Parts whose records are not with their owners, because who these are was not known where they were moved."""
+        return [
+            name
+            for name, entry in self._entries.items()
+            if isinstance(entry.held, Keyed)
+            and entry.held.strayed
+            and isinstance(entry.becomes, Keyed)
+            and entry.becomes.by_owner
+        ]
 
     def _entry(self, name: str) -> _Entry:
         try:
@@ -92,6 +139,9 @@ class State:
         from dmr.redistribute import Part
 
         parts = {name: Part(entry.value, entry.held, entry.becomes) for name, entry in self._entries.items()}
+        dealt = {name: entry.dealt for name, entry in self._entries.items() if entry.dealt is not None}
+        if dealt:
+            parts[DEALT] = Part(dealt, Replicated())
         if self.wanted is not None:
             parts[_WANTED] = Part(self.wanted, Replicated())
         return parts | {STEP: Part(step, Replicated())}
@@ -104,18 +154,24 @@ class State:
         """Takes over what a move brought; returns the step to go on with."""
         step = int(moved.values.pop(STEP))
         self.wanted = moved.values.pop(_WANTED, self.wanted)
+        dealt: Mapping[str, Distribution] = moved.values.pop(DEALT, {})
         for name, value in moved.values.items():
             entry = self._entries.get(name)
             if entry is None:
-                self._entries[name] = _Entry(value, moved.distributions[name], registered=False)
+                held = moved.distributions[name]
+                self._entries[name] = _Entry(value, held, registered=False, dealt=dealt.get(name))
                 continue
-            with contextlib.suppress(AttributeError, ValueError):
-                # Who still holds the old block and goes on writing to it shall hear of it.
-                entry.value.flags.writeable = False
+            _stale(entry.value)
             # What was given at first says how to go on, whatever the move made of it.
             entry.becomes = entry.becomes or entry.held
             entry.value, entry.held = value, moved.distributions[name]
         return step
+
+
+def _stale(block: Any) -> None:  # noqa: ANN401
+    """Who still holds the old block and goes on writing to it shall hear of it."""
+    with contextlib.suppress(AttributeError, ValueError):
+        block.flags.writeable = False
 
 
 def differing(everyone: Sequence[Mapping[str, str]]) -> str:

@@ -14,7 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmr import plan
-from dmr.distributions import Block, Block2D, BlockCyclic, Cyclic, Distribution, Explicit, Replicated, block_shape
+from dmr.distributions import (
+    Block,
+    Block2D,
+    BlockCyclic,
+    BlockCyclic2D,
+    Cyclic,
+    Distribution,
+    Explicit,
+    Keyed,
+    Replicated,
+    block_shape,
+    ownerless,
+)
 
 sizes = st.integers(1, 17)
 shapes = st.tuples(st.integers(0, 40), st.integers(0, 6))
@@ -29,9 +41,24 @@ def owner(n: int, size: int, seed: int) -> list[list[int]]:
 
 
 @st.composite
+def block_cyclic_grids(draw: st.DrawFn, size: int) -> BlockCyclic2D:
+    columns = draw(st.sampled_from([c for c in range(1, size + 1) if size % c == 0]))
+    pairs = st.tuples(st.integers(1, 5), st.integers(1, 5))
+    grid = draw(st.sampled_from([None, (size // columns, columns)]))
+    first = draw(st.tuples(st.integers(0, 20), st.integers(0, 20)))
+    axes, order = draw(st.sampled_from([(0, 1), (1, 0), (-1, 0)])), draw(st.sampled_from(["row", "column"]))
+    return BlockCyclic2D(draw(pairs), grid, axes, first, order)
+
+
+@st.composite
 def distributions(draw: st.DrawFn, shape: tuple[int, ...], size: int) -> Distribution:
     axis = draw(st.integers(-2, 1))
-    kind = draw(st.sampled_from([Block, Cyclic, BlockCyclic, Explicit, Block2D, Replicated]))
+    kind = draw(st.sampled_from([Block, Cyclic, BlockCyclic, Explicit, Block2D, BlockCyclic2D, Keyed, Replicated]))
+    if kind is BlockCyclic2D:
+        return draw(block_cyclic_grids(size))
+    if kind is Keyed:
+        parts = owner(shape[0], size, draw(st.integers(0, 1000)))
+        return Keyed().before([], [(len(part), *shape[1:]) for part in parts])
     if kind is BlockCyclic:
         return BlockCyclic(draw(st.integers(1, 9)), axis)
     if kind is Block2D:
@@ -95,6 +122,96 @@ def test_a_grid_is_kept_where_it_fits() -> None:
     assert kind.after((8, 8), 6, kind, 4) == Block2D()
     with pytest.raises(ValueError, match="1 x 4"):
         kind.sets((8, 8), 6, 0)
+
+
+@given(st.tuples(st.integers(0, 30), st.integers(0, 30)), st.integers(1, 17), st.data())
+def test_block_cyclic_grids_are_those_of_scalapack(shape: tuple[int, int], size: int, data: st.DataObject) -> None:
+    """Each element's owner by the formula, one by one; and each block's shape by NUMROC."""
+    kind = data.draw(block_cyclic_grids(size))
+    rows, columns = kind.grid_of(size)
+    owned: dict[int, list[tuple[int, int]]] = {rank: [] for rank in range(size)}
+    extents = [shape[axis] for axis in kind.axes]
+    for i, j in itertools.product(*map(range, extents)):
+        p = (kind.first[0] + i // kind.block[0]) % rows
+        q = (kind.first[1] + j // kind.block[1]) % columns
+        owned[p * columns + q if kind.order == "row" else q * rows + p].append((i, j))
+    for rank in range(size):
+        sets = kind.sets(shape, size, rank)
+        assert elements(tuple(sets[axis] for axis in kind.axes)) == owned[rank]
+        local = block_shape(kind, shape, size, rank)
+        for which, place, n, side in zip((0, 1), kind.place(size, rank), extents, (rows, columns), strict=True):
+            expected = numroc(n, kind.block[which], place, kind.first[which] % side, side)
+            assert local[kind.axes[which]] == expected
+
+
+def numroc(n: int, block: int, process: int, first: int, processes: int) -> int:
+    """ScaLAPACK's NUMROC, from its documented algorithm: whole rounds of blocks, an extra block, the last one."""
+    distance = (processes + process - first) % processes
+    blocks = n // block
+    count, extra = blocks // processes * block, blocks % processes
+    return count + (block if distance < extra else n % block if distance == extra else 0)
+
+
+def test_a_grid_of_blocks_in_turn_is_kept_where_it_fits() -> None:
+    kind = BlockCyclic2D((2, 3), (2, 2), first=(1, 1), order="column")
+    assert kind.after((9, 9), 4, kind, 4) is kind
+    assert kind.after((9, 9), 6, kind, 4) == BlockCyclic2D((2, 3), first=(1, 1), order="column")
+
+
+def by_cell(keys: np.ndarray, size: int) -> np.ndarray:
+    return keys * 7 % size
+
+
+def test_owners_of_records_are_asked_with_their_keys() -> None:
+    records = np.array([(1, 0.5), (4, 0.25)], [("cell", "i4"), ("mass", "f8")])
+    assert Keyed(by_cell, "cell").owners(records, 3).tolist() == [1, 1]
+    assert Keyed(lambda block, size: [len(one) % size for one in block]).owners(["", "a", "bb"], 2).tolist() == [
+        0,
+        1,
+        0,
+    ]
+    assert Keyed(by_cell).owners(np.zeros(0, np.int64), 3).tolist() == []
+    assert Keyed(lambda block, size: []).owners([], 3).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "message"),
+    [
+        (lambda keys, size: [0], r"owners of 2 records are an array of shape \(1,\)"),
+        (lambda keys, size: [[0], [0]], r"shape \(2, 1\)"),
+        (lambda keys, size: [0, size], "ranks 0 to 3, not 4"),
+        (lambda keys, size: [-1, 0], "ranks 0 to 3, not -1"),
+        (lambda keys, size: [0.0, 1.0], "ranks 0 to 3, not 0.0"),
+        (lambda keys, size: np.array([True, False]), "ranks 0 to 3, not True"),
+    ],
+)
+def test_owners_that_are_none(owner, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Keyed(owner).owners(np.zeros(2, np.int64), 4)
+
+
+def test_records_travel_without_the_function_and_are_then_counts() -> None:
+    kind = Keyed(by_cell, "cell")
+    there = pickle.loads(pickle.dumps(kind))
+    assert there == kind and there.by_owner
+    with pytest.raises(ValueError, match="not known in this process"):
+        there.owners(np.zeros(1, [("cell", "i8")]), 2)
+    held = ownerless(kind)
+    assert held == Keyed(key="cell") and ownerless(Block()) == Block()
+    even = held.after((7, 2), 3, held.before([], [(7, 2), (0, 2)]), 2)
+    assert [block_shape(even, (7, 2), 3, rank) for rank in range(3)] == [(3, 2), (2, 2), (2, 2)]
+    assert even.on(0).strayed and not held.strayed
+    with pytest.raises(ValueError, match="not known before"):
+        kind.sets((3,), 2, 0)
+
+
+def test_a_record_must_be_whole_for_its_owner_to_be_asked() -> None:
+    kind = Keyed(by_cell)
+    assert kind.after((4, 4), 3, Cyclic(), 2).by_owner
+    assert kind.after((4, 4), 3, Block2D((2, 1)), 2).by_owner
+    for old in (Block(1), Block2D((1, 2))):
+        with pytest.raises(ValueError, match="all of it is"):
+            kind.after((4, 4), 3, old, 2)
 
 
 def test_explicit_sets_keep_their_order_when_nobody_says_otherwise() -> None:
@@ -179,6 +296,11 @@ def test_cuts_that_do_not_fit(cut, message: str) -> None:
         lambda: Block2D((0, 1)),
         lambda: Block2D((2, 2, 2)),
         lambda: Block2D(axes=(0,)),
+        lambda: BlockCyclic2D((0, 1)),
+        lambda: BlockCyclic2D((1, 1, 1)),
+        lambda: BlockCyclic2D((1, 1), first=(-1, 0)),
+        lambda: BlockCyclic2D((1, 1), order="C"),
+        lambda: BlockCyclic2D((1, 1), (2, 2)).sets((3, 3), 3, 0),
         lambda: Block2D(axes=(0, -2)).sets((3, 3), 2, 0),
         lambda: Explicit([0.5]),
         lambda: Block(axis=2).sets((3, 3), 2, 0),

@@ -6,9 +6,9 @@ from enum import IntEnum
 import numpy as np
 import pytest
 
-from dmr.distributions import Block, Cyclic, Explicit, Replicated
+from dmr.distributions import Block, Block2D, Cyclic, Distribution, Explicit, Keyed, Replicated
 from dmr.redistribute import Moved, Part
-from dmr.state import STEP, State, differing
+from dmr.state import DEALT, STEP, State, differing
 
 
 def moved(step: int = 5, **values: object) -> Moved:
@@ -51,6 +51,70 @@ def test_in_a_process_that_stays_too() -> None:
     assert state.parts(0)["x"].becomes is None
     state.adopt(moved(x=np.ones(3)))
     assert (state.held("x"), state.parts(0)["x"].becomes) == (Block(), Cyclic())
+
+
+def dealt(state: State, name: str, value: object, distribution: Distribution | None, held: Distribution) -> None:
+    state.dealt(name, Moved({name: value}, {name: held}), distribution)
+
+
+def test_what_is_said_while_the_program_runs_counts_from_then_on() -> None:
+    state, old = State(), np.zeros(4)
+    state.register("x", old, Block())
+    assert state.anew("x", Cyclic(), 2) == Part(old, Block(), Cyclic())
+    dealt(state, "x", np.ones(3), Cyclic(), Cyclic())
+    assert state["x"].tolist() == [1, 1, 1] and state.held("x") == Cyclic() and not old.flags.writeable
+    assert state.parts(0)[DEALT].value == {"x": Cyclic()}
+    # In a new process, whose text still says what was true at first.
+    later = State()
+    later.adopt(Moved({STEP: 1, DEALT: {"x": Cyclic()}, "x": old}, {"x": Cyclic()}))
+    later.register("x", None, Block())
+    assert later.parts(1)["x"].becomes == state.parts(1)["x"].becomes == Cyclic()
+    assert later.parts(1)[DEALT].value == {"x": Cyclic()} and not later.marks()
+
+
+def test_a_new_process_gives_the_function_that_did_not_travel() -> None:
+    cut = Explicit(cut=lambda n, size: [range(n)] * size)
+    later = State()
+    later.adopt(Moved({STEP: 1, DEALT: {"x": Explicit()}, "x": np.zeros(1)}, {"x": Explicit([0])}))
+    later.register("x", None, cut)
+    assert later.parts(1)["x"].becomes is cut
+
+
+def test_what_is_said_of_one_array_is_not_said_of_the_next() -> None:
+    state = State()
+    state.register("x", np.zeros(2), Block())
+    dealt(state, "x", np.ones(2), Explicit([0, 3]), Explicit([0, 3]))
+    assert state.held("x").mine is not None and state.parts(0)["x"].becomes == Explicit()
+    assert state.anew("x", None, 2).becomes == Explicit()
+
+
+def test_records_go_to_their_owners_again_as_it_was_said_at_first() -> None:
+    kind = Keyed(lambda keys, size: keys % size)
+    state = State()
+    state.register("x", np.zeros(2, int), kind)
+    assert state.anew("x", None, 2).becomes is kind and not state.parts(0).keys() & {DEALT}
+    dealt(state, "x", np.ones(2, int), None, Keyed())
+    assert state.held("x") == Keyed() and state.anew("x", None, 2).becomes == kind
+    assert state.strayed() == []
+    even = Keyed().after((2,), 1, Block(), 1).on(0)
+    dealt(state, "x", np.ones(2, int), None, even)
+    assert state.strayed() == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "distribution", "message"),
+    [
+        ("y", Block(), "'y' is not registered; registered: x"),
+        (["x"], Block(), r"\['x'\] is not registered"),
+        ("x", "rows", "x: 'rows' is not a distribution"),
+        ("x", Block2D((2, 2)), "x: the grid 2 x 2 is not one of 6 ranks"),
+    ],
+)
+def test_what_cannot_be_dealt_anew(name: str, distribution: Distribution, message: str) -> None:
+    state = State()
+    state.register("x", np.zeros(2), Block())
+    with pytest.raises(ValueError, match=message):
+        state.anew(name, distribution, 6)
 
 
 def test_the_old_block_of_a_process_that_stays_is_not_written_any_more() -> None:
