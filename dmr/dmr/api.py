@@ -35,6 +35,7 @@ class Action(StrEnum):
     NONE = "none"
     EXPAND = "expand"
     SHRINK = "shrink"
+    MIGRATE = "migrate"
 
     def __bool__(self) -> bool:
         return self is not Action.NONE
@@ -69,7 +70,8 @@ def dmr_check_status(
     Collective over `comm`, which must hold all processes of the program. On an action the caller hands its data to
     `handler`, calls `handler.finish()` and ends; the new processes, started as this program was, find it with
     `inherited`. Every kind of trouble with the agent means `Action.NONE`. A minimum above the present size asks for
-    growth, a maximum below it for a shrink, which the cluster may or may not grant (section 4.1).
+    growth, a maximum below it for a shrink, which the cluster may or may not grant (section 4.1). `Action.MIGRATE`
+    keeps the size and changes the nodes (listings 1 and 2); the data is handed on in the same way.
 
     Args:
         comm: `dmr.world()`, MPI.COMM_WORLD, or a duplicate of it.

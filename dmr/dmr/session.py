@@ -373,11 +373,17 @@ def _objection(check: wire.Check, reply: wire.CheckReply) -> str:
         return f"{reply.per_node} ranks on each node instead of {check.per_node}"
     if not check.minimum <= reply.size <= check.maximum:
         return f"size {reply.size} is outside {check.minimum}..{check.maximum}"
-    if reply.size == check.size or (reply.size > check.size) != (reply.action == "expand"):
+    if reply.action != _action(check.size, reply.size):
         return f"{reply.action} from {check.size} to {reply.size}"
+    if reply.action == "migrate" and set(reply.nodes) == set(check.nodes):
+        return "it runs on those nodes"
     if not plan.reachable(check.size, reply.size, check.factor):
         return f"size {reply.size} is not reachable from {check.size} by factor {check.factor}"
     return ""
+
+
+def _action(before: int, after: int) -> str:
+    return "migrate" if before == after else "expand" if after > before else "shrink"
 
 
 def node_list(names: list[str], per_node: int) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The protocol between an application's rank 0 and the agent: TCP, one JSON object per line, version 1.
 
     application                                  agent
-    check   "may I stay as I am?"          ->    CheckReply: none, or expand/shrink to `size` on `nodes`, as `epoch`
+    check   "may I stay as I am?"          ->    CheckReply: none, or expand/shrink/migrate to `size` on `nodes`
     announce "I shall want that size"      ->    Done
     accept  "I take up that epoch"         ->    Done, or Failure("stale-epoch"): then the application must not resize
     refuse  "I cannot", the nodes go back  ->    Done
@@ -60,7 +60,7 @@ VERSION: Final = 1
 MAX_LINE: Final = 64 * 1024
 MAX_TEXT: Final = 500
 MAX_INT: Final = 2**31 - 1
-ACTIONS: Final = ("none", "expand", "shrink")
+ACTIONS: Final = ("none", "expand", "shrink", "migrate")
 METHODS: Final = ("replace", "merge", "restart")
 ERRORS: Final = ("not-permitted", "unknown-job", "bad-request", "stale-epoch", "busy", "unavailable")
 
@@ -300,6 +300,9 @@ class NodeRequest:
 @dataclass(frozen=True, kw_only=True)
 class CheckReply:
     """The answer to a check: stay, or be `size` processes on `nodes` (the full list, in order), `per_node` on each.
+
+    To "migrate" is to keep the size on other nodes (DMR paper, listings 1 and 2): Python programs do; those in C refuse
+    an action that they do not know, and the agent of this release asks nobody for it.
 
     `companion` is the job that holds the added nodes where that is not the application's own, else 0. `node_request` is
     for its launcher, of a check that said `requests_nodes`.

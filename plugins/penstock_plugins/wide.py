@@ -6,6 +6,8 @@ In this order, with sizes in processes and only sizes the application can reach:
    cluster has the last word: growth needs idle nodes that no pending job can use.
 2. *Preferred size* (4.2). With nothing pending, grow up to the maximum. Else stay when the size is the preferred one,
    or move towards it.
+   The paper's text names "the size is the preferred one" first. Then no job that has it could grow, but one does in its
+   own measurement (section 7.5), when the queue has become empty: so that is asked first.
 3. *Wide optimization* (4.3). Shrink when a pending job could start on the nodes that frees; grow when nodes are idle
    and no pending job can use them.
 

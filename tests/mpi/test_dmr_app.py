@@ -512,6 +512,42 @@ finally:
     assert sorted(told(tmp_path)) == sorted([[False, 4, 3, 2]] * 2 + [[True, 1, 1, 1]] * 2 + [[True, 1, 3, 1]])
 
 
+@pytest.mark.parametrize("method", ["replace", "merge"])
+def test_migration_keeps_the_size_and_changes_the_nodes(
+    mpirun, tmp_path: Path, key: credential.Key, method: str
+) -> None:
+    """The DMR paper's listings 1 and 2. Who is there already is left alone."""
+    script = program(
+        tmp_path,
+        TELL
+        + f"""
+import os
+import numpy as np
+import dmr
+app = dmr.App(2, 2, factor=2, method="{method}")
+app.register("x", lambda: np.arange(*dmr.block_bounds(9, app.comm.size, app.comm.rank)), dmr.Block())
+for step in app.steps(8):
+    app["x"] = app["x"] + 1
+start, stop = dmr.block_bounds(9, app.comm.size, app.comm.rank)
+assert app["x"].tolist() == [i + 8 for i in range(start, stop)]
+tell(app.comm.rank, os.environ["PMI_HOSTNAME"])
+""",
+    )
+
+    def elsewhere(request: wire.Request) -> wire.Reply | None:
+        if not isinstance(request, wire.Check):
+            return wire.Done()
+        nodes, epoch = ("n1", "n3"), max(1, request.epoch)
+        return wire.CheckReply(action="migrate", size=2, epoch=epoch, nodes=nodes)
+
+    with FakeAgent(key, veto=elsewhere) as agent:
+        done = mpirun(2, script, agent=agent.address, launched=True, options=["-hosts", "n1,n2", "-ppn", "1"])
+    assert done.returncode == 0, done.stderr
+    assert sorted(told(tmp_path)) == [[0, "n1"], [1, "n3"]]
+    (finished,) = agent.of(wire.Finished)
+    assert (finished.size, finished.nodes) == (2, ("n1", "n3"))
+
+
 def test_without_an_agent(mpirun, tmp_path: Path) -> None:
     """No agent, and one that is not there: the program runs as ever, and says so once at most."""
     script = program(

@@ -39,7 +39,11 @@ from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.model import ClusterConfig
 
 WARM = 15.0
-GOALS = {"median ms": 2.0, "p99 ms": 50.0, "agent CPU %": 25.0}
+# The door closes a connection whose first line does not come within ten seconds, and a burst of a thousand connections
+# from one process, which signs for all of them, takes that long on a busy machine. A cluster's programs have started
+# one after the other.
+AT_ONCE = 50
+GOALS = {"median ms": 2.0, "p99 ms": 10.0, "agent CPU %": 25.0}
 
 
 class RealTime:
@@ -67,7 +71,10 @@ class RealTime:
 
 async def agent(options: argparse.Namespace, folder: Path) -> None:
     """Serve until standard input ends; one line of JSON says where, another what it cost."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
+    # Standard output is for what is measured.
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(30), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+    )
     count = options.applications
     config = ClusterConfig(nodes=count)
     engine = Engine(config, time.time(), uid_of=lambda _user: os.geteuid())
@@ -143,9 +150,10 @@ class Application:
             assert isinstance(answer, wire.CheckReply), answer
             self.actions += answer.action != "none"
 
-    async def run(self, port: int, every: float, seconds: float) -> None:
-        await self.connect(port)
-        await self.check()  # the first one registers the job
+    async def run(self, port: int, every: float, seconds: float, door: asyncio.Semaphore) -> None:
+        async with door:
+            await self.connect(port)
+            await self.check()  # the first one registers the job
         self.times.clear()
         end = time.monotonic() + seconds
         await asyncio.sleep(random.random() * every)
@@ -191,7 +199,8 @@ async def drive(options: argparse.Namespace) -> int:
                 applications = [Application(job, sign, pool) for job in where["jobs"]]
                 # First the burst of connections and registrations, and a pass over them: not measured.
                 warm, seconds = (WARM, options.seconds) if name == "agent" else (2.0, min(10.0, options.seconds))
-                tasks = [asyncio.ensure_future(a.run(port, options.every, warm + seconds)) for a in applications]
+                door = asyncio.Semaphore(AT_ONCE)
+                tasks = [asyncio.ensure_future(a.run(port, options.every, warm + seconds, door)) for a in applications]
                 await asyncio.sleep(warm)
                 for each in applications:
                     each.times.clear()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -57,7 +57,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     return Session()
 
 
-def joined(session: Session, agent: Agent, names: str = "ab") -> Session:
+def joined(session: Session, agent: Agent, names: Iterable[str] = "ab") -> Session:
     session.client = agent  # type: ignore[assignment]
     session.place(list(names))
     return session
@@ -83,15 +83,19 @@ def grow(size: int, epoch: int = 1) -> wire.CheckReply:
         ({"size": 3}, "not reachable"),
         ({"action": "shrink"}, "shrink from 2 to 4"),
         ({"size": 2}, "expand from 2 to 2"),
+        ({"action": "migrate"}, "migrate from 2 to 4"),
+        ({"action": "migrate", "size": 2}, ""),
+        ({"action": "migrate", "size": 2, "here": True}, "runs on those nodes"),
         ({"per_node": 2}, "2 ranks on each node instead of 1"),
     ],
 )
 def test_answers_are_doubted(session: Session, changes: dict[str, object], wrong: str) -> None:
     """Only a resize that fits what was asked is passed on; another is refused, or ignored when its epoch is old."""
     values = {"action": "expand", "size": 4, "epoch": 4, "per_node": 1} | changes
+    places = ["n1", "n0"] if values.pop("here", False) else ["a", "b"]
     reply = wire.CheckReply(**values, nodes=tuple(f"n{i}" for i in range(values["size"] // values["per_node"])))
     agent = Agent(lambda request: reply if request.op == "check" else wire.Done())
-    joined(session, agent).epoch = 3
+    joined(session, agent, places).epoch = 3
     verdict = session.decide(2, Limits(1, 8, 2), PLAIN)
     assert verdict.reply == (None if wrong else reply)
     refusals = [r for r in agent.sent if isinstance(r, wire.Refuse)]
