@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from dmr.elastic import plans
-from dmr.elastic.words import Plan
-from penstock.elastic.recipes import RECIPES, Recipe, Wish
+from dmr.elastic.words import ElasticPlan
+from penstock.elastic.recipes import RECIPES, Recipe, RecipeWish
 from penstock.errors import UserError
 from penstock.values.documents import parse_yaml
 from penstock.values.models import Duration, Entry, Name, Text, Words, kind, read_as, text, whole
@@ -76,7 +76,7 @@ class ElasticJob:
     """What is submitted: the plan for the job's supervisor, and what sbatch is asked for (`time` in seconds)."""
 
     name: str
-    plan: Plan
+    plan: ElasticPlan
     time: float | None = None
     partition: str | None = None
     account: str | None = None
@@ -113,12 +113,12 @@ def read_elastic(data: bytes | str, source: str, python: str) -> ElasticJob:
         raise UserError(f"{source}: {error}") from error
 
 
-def _plan(said: _Elastic, python: str) -> Plan:
+def _plan(said: _Elastic, python: str) -> ElasticPlan:
     if said.max < said.min:
         raise UserError(f"elastic.max: {said.max} is below the minimum of {said.min}")
     if said.preferred is not None and not said.min <= said.preferred <= said.max:
         raise UserError(f"elastic.preferred: {said.preferred} is outside {said.min}..{said.max}")
-    wish = Wish(
+    wish = RecipeWish(
         said.min,
         said.max,
         said.run,

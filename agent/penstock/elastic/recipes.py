@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["RECIPES", "Recipe", "Wish"]
+__all__ = ["RECIPES", "Recipe", "RecipeWish"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RecipeWish:
     """What a file says that recipes make something of. `own` is the Python that runs the supervisor; grace in s."""
 
     minimum: int
@@ -35,12 +35,12 @@ class Wish:
 class Recipe:
     """`needs` are keys that the file must have, each with what it is; `takes` those that it may have."""
 
-    make: Callable[[Wish], dict[str, object]]
+    make: Callable[[RecipeWish], dict[str, object]]
     needs: Mapping[str, str] = field(default_factory=dict)
     takes: frozenset[str] = frozenset()
 
 
-def _farm(wish: Wish) -> dict[str, object]:
+def _farm(wish: RecipeWish) -> dict[str, object]:
     """Lines of a file, each once, on as many nodes as there are (`dmr.elastic.farm`)."""
     grace = 60.0 if wish.grace is None else wish.grace
     module = f"{shlex.quote(wish.own)} -m dmr.elastic.farm"
@@ -59,16 +59,9 @@ from distributed import Client
 client = Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout=10)
 client.retire_workers(names=os.environ["PENSTOCK_RESIZE_HOSTS"].split(","), close_workers=True, remove=True)
 """
-_JOINED: Final = """
-import os
-from distributed import Client
-client = Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout=5)
-workers = client.scheduler_info(n_workers=-1)["workers"].values()
-raise SystemExit(os.environ["PENSTOCK_HOST"] not in [worker["name"] for worker in workers])
-"""
 
 
-def _dask(wish: Wish) -> dict[str, object]:
+def _dask(wish: RecipeWish) -> dict[str, object]:
     """A scheduler and the program on the first node, a worker on each; who leaves gives its results to the others."""
     python = shlex.quote(wish.python)
     threads = f"--nthreads {wish.slots}" if wish.slots else ""
@@ -82,13 +75,13 @@ def _dask(wish: Wish) -> dict[str, object]:
     return {
         "start": f"{address}\n{scheduler} &\nscheduler=$!\n{wish.run}\ncode=$?\nkill $scheduler\nexit $code",
         "join": f"{address}\n{worker}".rstrip(),
-        "ready": f"{address}\n{python} -c {shlex.quote(_JOINED)} 2>/dev/null",
+        "ready_line": "Registered to",
         "leave": f"{address}\n{python} -c {shlex.quote(_RETIRE)}",
         "grace": 120.0,
     }
 
 
-def _pool(wish: Wish) -> dict[str, object]:
+def _pool(wish: RecipeWish) -> dict[str, object]:
     """The program on the first node sends tasks to a pool that is open; each node is a member of it."""
     penstock = f"{shlex.quote(wish.own)} -m penstock pool"
     name = shlex.quote(wish.pool or "")
@@ -98,12 +91,12 @@ def _pool(wish: Wish) -> dict[str, object]:
     return {"start": wish.run, "join": f"exec {penstock} join --pool {name}", "leave": leave, "grace": 300.0}
 
 
-def _restart(wish: Wish) -> dict[str, object]:
+def _restart(wish: RecipeWish) -> dict[str, object]:
     """A program with checkpoints of its own over all nodes, which is started again with each size."""
     return {"start": wish.run, "again": wish.run, "grace": 300.0}
 
 
-def _torchrun(wish: Wish) -> dict[str, object]:
+def _torchrun(wish: RecipeWish) -> dict[str, object]:
     """The same torchrun on every node; the rendezvous is on the first. The script loads its checkpoint at its start."""
     slots = str(wish.slots or 1)
     python = shlex.quote(wish.python)

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from dmr.elastic.words import Plan
+from dmr.elastic.words import ElasticPlan
 from penstock.elastic.model import ElasticJob
 
 __all__ = ["batch_script", "options"]
@@ -32,7 +32,7 @@ def options(job: ElasticJob) -> list[str]:
     return [*found, *job.sbatch]
 
 
-def batch_script(plan: Plan, words: Sequence[str], python: str) -> str:
+def batch_script(plan: ElasticPlan, words: Sequence[str], python: str) -> str:
     """The script; `python` is one that has `dmr`, as the nodes see it."""
     lines = ["#!/bin/bash", *(f"#SBATCH {shlex.quote(word)}" for word in words)]
     told = json.dumps({k: v for k, v in asdict(plan).items() if v not in (None, "")}, indent=1)

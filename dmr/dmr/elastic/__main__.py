@@ -1,6 +1,6 @@
 """`python -m dmr.elastic`: in a job's script, makes the job elastic; `penstock elastic` writes such scripts.
 
-    python -m dmr.elastic --plan plan.json                   what `dmr.elastic.words.Plan` has, as JSON; - reads stdin
+    python -m dmr.elastic --plan plan.json        what `dmr.elastic.words.ElasticPlan` has, as JSON; - reads stdin
     python -m dmr.elastic --nodes 1:8 --start ./head --join './worker "$PENSTOCK_ELASTIC_HEAD"'
 
 Under `#PENSTOCK elastic=1:8` the sizes are known, and `--nodes` can be left out. It ends as `start` ends.
@@ -26,8 +26,8 @@ from dmr.elastic import plans
 from dmr.elastic.group import Group
 from dmr.elastic.hands import Commands
 from dmr.elastic.resuming import Resuming
-from dmr.elastic.supervisor import Supervisor
-from dmr.elastic.words import Plan
+from dmr.elastic.supervisor import ElasticSupervisor
+from dmr.elastic.words import ElasticPlan
 
 __all__ = ["main"]
 
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _plan(options: argparse.Namespace) -> Plan:
+def _plan(options: argparse.Namespace) -> ElasticPlan:
     """What the options say. Raises ValueError and OSError."""
     said: dict[str, Any] = {}
     if options.plan:
@@ -107,11 +107,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"elastic: {folder} cannot be used for outputs: {error}", file=sys.stderr)
         return 1
-    supervisor = Supervisor(machine, hands, client, job, os.environ)
+    supervisor = ElasticSupervisor(machine, hands, client, job, os.environ)
     return asyncio.run(_run(supervisor))
 
 
-async def _run(supervisor: Supervisor) -> int:
+async def _run(supervisor: ElasticSupervisor) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, supervisor.stop, int(number))

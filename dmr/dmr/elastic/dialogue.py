@@ -22,26 +22,26 @@ from typing import Final
 
 from dmr import plan as sizes
 from dmr.elastic.words import (
-    Accept,
     Accepted,
-    Ask,
-    Ended,
+    AcceptResize,
+    AskAgent,
+    ElasticNode,
+    ElasticPlan,
     Event,
     Exit,
-    Finish,
-    Finished,
+    FinishHeard,
+    FinishResize,
+    HasEnded,
     Instruction,
-    Kill,
-    Member,
+    KillNodes,
     Notified,
     Notify,
     Offered,
-    Plan,
-    Refuse,
+    RefuseResize,
     Say,
     Signal,
-    Stop,
-    Tick,
+    StopAsked,
+    TimePassed,
     Wanted,
 )
 
@@ -76,9 +76,9 @@ class Dialogue:
         job: the job's number.
     """
 
-    def __init__(self, plan: Plan, base: Sequence[str], job: int) -> None:
+    def __init__(self, plan: ElasticPlan, base: Sequence[str], job: int) -> None:
         self.plan = plan
-        self.base = tuple(Member(host, job) for host in base)
+        self.base = tuple(ElasticNode(host, job) for host in base)
         self.members = self.base
         self.phase = Phase.STEADY
         self.epoch = 0
@@ -92,7 +92,7 @@ class Dialogue:
         self._reason = ""
         self._code = 0
         self._deadline = 0.0
-        self._going: tuple[Member, ...] = ()  # with the shrink on offer
+        self._going: tuple[ElasticNode, ...] = ()  # with the shrink on offer
 
     # -- to be said by a kind of job ---------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class Dialogue:
         """The resize of `offer` is accepted, and nobody has anything against it."""
         raise NotImplementedError
 
-    def _ended(self, event: Ended, now: float) -> list[Instruction]:
+    def _ended(self, event: HasEnded, now: float) -> list[Instruction]:
         raise NotImplementedError
 
     def _other(self, event: Event, now: float) -> list[Instruction]:
@@ -125,12 +125,12 @@ class Dialogue:
         if self.phase is Phase.OVER:
             return []
         match event:
-            case Stop(number=number):
+            case StopAsked(number=number):
                 return [] if self.phase is Phase.ENDING else self._end(128 + number, now, f"ended by signal {number}")
-            case Ended(host=host):
+            case HasEnded(host=host):
                 self.alive.discard(host)
                 return self._over(now) if self.phase is Phase.ENDING else self._ended(event, now)
-            case Tick() if self.phase is Phase.ENDING:
+            case TimePassed() if self.phase is Phase.ENDING:
                 return self._over(now)
             case Wanted(nodes=nodes):
                 self._wanted = nodes
@@ -141,12 +141,12 @@ class Dialogue:
                 return self._accepted(ok, now)
             case Notified(ok=ok, why=why) if self.phase is Phase.NOTIFYING:
                 return self._notified(ok, why, now)
-            case Finished(ok=ok) if self.phase is Phase.FINISHING:
+            case FinishHeard(ok=ok) if self.phase is Phase.FINISHING:
                 return self._heard(ok, now)
         if self.phase is Phase.ENDING:
             return []
         done = self._other(event, now)
-        if isinstance(event, Tick) and self.phase is Phase.STEADY:
+        if isinstance(event, TimePassed) and self.phase is Phase.STEADY:
             done += self._settled(now)
             if self.phase is Phase.STEADY:
                 done += self._ask(now)
@@ -163,7 +163,7 @@ class Dialogue:
         # Nobody is asked to give up what is lent to an elastic job, if it does not say down to where it may be.
         preferred = min(max(least, self.plan.preferred or 0), most)
         hosts = tuple(m.host for m in self.members)
-        return [Ask(self.epoch, hosts, least, most, self.plan.factor, preferred, bool(self.plan.again))]
+        return [AskAgent(self.epoch, hosts, least, most, self.plan.factor, preferred, bool(self.plan.again))]
 
     def _offered(self, offer: Offered) -> list[Instruction]:
         self._asked = False
@@ -177,10 +177,10 @@ class Dialogue:
         if offer.action == "none":
             return said
         if why := self._objection(offer):
-            return [*said, Refuse(offer.epoch, why), Say(f"a resize is refused: {why}", warning=True)]
+            return [*said, RefuseResize(offer.epoch, why), Say(f"a resize is refused: {why}", warning=True)]
         self.offer, self.phase = offer, Phase.ACCEPTING
         self._going = tuple(m for m in self.members if m.host not in set(offer.nodes))
-        return [*said, Accept(offer.epoch)]
+        return [*said, AcceptResize(offer.epoch)]
 
     def _objection(self, offer: Offered) -> str:
         """Why this resize must not be done, or ""."""
@@ -206,7 +206,7 @@ class Dialogue:
     def _accepted(self, ok: bool, now: float) -> list[Instruction]:
         if not ok:  # its answer may be lost alone: then the agent must hear that nothing happens
             self.phase = Phase.STEADY
-            return [Refuse(self.offer.epoch, "no answer to accept arrived in time, or it was withdrawn")]
+            return [RefuseResize(self.offer.epoch, "no answer to accept arrived in time, or it was withdrawn")]
         self._begun = now
         if not self.plan.notify:
             return self._resize(now)
@@ -222,7 +222,7 @@ class Dialogue:
     def _refuse(self, why: str, now: float) -> list[Instruction]:
         self.phase, self._next = Phase.STEADY, now + self.plan.interval
         what = "a growth" if self.grows else "a shrink"
-        return [Refuse(self.offer.epoch, why), Say(f"{what} is given up: {why}", warning=True)]
+        return [RefuseResize(self.offer.epoch, why), Say(f"{what} is given up: {why}", warning=True)]
 
     def _finish(self, now: float) -> list[Instruction]:
         """The resize has taken place: `members` are those of the new size."""
@@ -232,8 +232,8 @@ class Dialogue:
         text = f"{before} -> {len(self.members)} nodes in {seconds:.1f} s: {','.join(m.host for m in self.moving)}"
         return [Say(f"{'grown' if self.grows else 'shrunk'} {text}"), self._finished(now)]
 
-    def _finished(self, now: float) -> Finish:
-        return Finish(self.epoch, tuple(m.host for m in self.members), now - self._begun)
+    def _finished(self, now: float) -> FinishResize:
+        return FinishResize(self.epoch, tuple(m.host for m in self.members), now - self._begun)
 
     def _heard(self, ok: bool, now: float) -> list[Instruction]:
         if not ok and self._tells < _TELLS:
@@ -249,12 +249,12 @@ class Dialogue:
         return self.offer.action == "expand"
 
     @property
-    def moving(self) -> tuple[Member, ...]:
+    def moving(self) -> tuple[ElasticNode, ...]:
         """The nodes that come or go with the resize on offer."""
         if self.grows:
             base = {m.host for m in self.base}
             held = {m.host for m in self.members if m.job != self.offer.companion} | base
-            return tuple(Member(host, self.offer.companion) for host in self.offer.nodes if host not in held)
+            return tuple(ElasticNode(host, self.offer.companion) for host in self.offer.nodes if host not in held)
         return self._going
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -266,14 +266,14 @@ class Dialogue:
         running = self._running()
         return [*said, *([Signal(running)] if running else []), *self._over(now)]
 
-    def _running(self) -> tuple[Member, ...]:
+    def _running(self) -> tuple[ElasticNode, ...]:
         known = {m.host: m for m in (*self.moving, *self.members)}
-        return tuple(known.get(host, Member(host, self.base[0].job)) for host in sorted(self.alive))
+        return tuple(known.get(host, ElasticNode(host, self.base[0].job)) for host in sorted(self.alive))
 
     def _over(self, now: float) -> list[Instruction]:
         """What is left to do at the end."""
         late = now - self._deadline
         if self.alive and late < _AFTER_KILL:
-            return [Kill(self._running())] if late >= 0 else []
+            return [KillNodes(self._running())] if late >= 0 else []
         self.phase = Phase.OVER
         return [Exit(self._code)]

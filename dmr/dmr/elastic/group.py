@@ -22,20 +22,20 @@ from typing import Final
 from dmr.elastic.dialogue import Dialogue, Phase
 from dmr.elastic.words import (
     PROGRAM,
-    Ended,
+    ElasticNode,
+    ElasticPlan,
     Event,
+    HasEnded,
     Instruction,
     Join,
-    Kill,
+    KillNodes,
     Leave,
     Left,
-    Member,
-    Plan,
     Ready,
-    Run,
+    RunProgram,
     Say,
     Signal,
-    Tick,
+    TimePassed,
 )
 
 __all__ = ["Group"]
@@ -49,7 +49,7 @@ _GIVEN_UP: Final = 15.0  # after a kill
 class _Removal:
     """These leave; then the resize is finished, or refused for this reason, or they are just gone."""
 
-    members: tuple[Member, ...]
+    members: tuple[ElasticNode, ...]
     deadline: float
     why: str = ""  # of a growth that is undone
     lost: bool = False
@@ -60,10 +60,10 @@ class _Removal:
 class Group(Dialogue):
     """See the module's text."""
 
-    def __init__(self, plan: Plan, base: Sequence[str], job: int) -> None:
+    def __init__(self, plan: ElasticPlan, base: Sequence[str], job: int) -> None:
         super().__init__(plan, base, job)
         self._starting: set[str] = set()
-        self._dead: list[Ended] = []
+        self._dead: list[HasEnded] = []
         self._tries: dict[str, int] = {}
         self._rejoin: dict[str, float] = {}
         self._through: set[str] = set()  # nodes of the base whose program has ended well
@@ -76,12 +76,12 @@ class Group(Dialogue):
         self._late = now + self.plan.ready_timeout
         if self.plan.start:
             self.alive.add(PROGRAM)
-            done.append(Run(self.base, again=False))
+            done.append(RunProgram(self.base, again=False))
         for member in self.base if self.plan.base_joins else ():
             done.append(self._join(member))
         return done
 
-    def _join(self, member: Member) -> Join:
+    def _join(self, member: ElasticNode) -> Join:
         self.alive.add(member.host)
         self._starting.add(member.host)
         return Join(member)
@@ -99,9 +99,9 @@ class Group(Dialogue):
                 self._removal.told = True
                 left = self._left()
                 return [Signal(left)] if left else self._gone(now)
-            case Tick() if self._removal is not None:
+            case TimePassed() if self._removal is not None:
                 return self._removing(self._removal, now)
-            case Tick() if self.phase is Phase.JOINING and now >= self._late:
+            case TimePassed() if self.phase is Phase.JOINING and now >= self._late:
                 late = sorted(m.host for m in self.moving if m.host in self._starting)
                 return self._undo(f"{', '.join(late)} not ready within {self.plan.ready_timeout:g} s", now)
         return []
@@ -117,7 +117,7 @@ class Group(Dialogue):
         self.members = (*self.members, *new)
         return self._finish(now)
 
-    def _ended(self, event: Ended, now: float) -> list[Instruction]:
+    def _ended(self, event: HasEnded, now: float) -> list[Instruction]:
         host = event.host
         self._starting.discard(host)
         if host == PROGRAM:
@@ -131,7 +131,7 @@ class Group(Dialogue):
         self._dead.append(event)
         return self._settled(now) if self.phase is Phase.STEADY else []
 
-    def _ended_on_base(self, event: Ended, now: float) -> list[Instruction]:
+    def _ended_on_base(self, event: HasEnded, now: float) -> list[Instruction]:
         host = event.host
         if not self.plan.start:
             if event.code:
@@ -184,7 +184,7 @@ class Group(Dialogue):
         removal.told = True
         return [Signal(left)]
 
-    def _left(self) -> tuple[Member, ...]:
+    def _left(self) -> tuple[ElasticNode, ...]:
         """Those of the removal on whose nodes something still runs."""
         return tuple(m for m in self._removal.members if m.host in self.alive) if self._removal else ()
 
@@ -198,7 +198,7 @@ class Group(Dialogue):
             removal.killed = removal.told = True
             names = ", ".join(m.host for m in left)
             text = f"{names} did not leave within {self.plan.grace:g} s: ended at once"
-            return [Say(text, warning=True), Kill(left)] if left else self._gone(now)
+            return [Say(text, warning=True), KillNodes(left)] if left else self._gone(now)
         # What hangs in the kernel there ends with its companion.
         return self._gone(now) if now >= removal.deadline + _GIVEN_UP else []
 

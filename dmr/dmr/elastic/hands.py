@@ -17,19 +17,19 @@ from typing import Final, Protocol
 from dmr.elastic import lines
 from dmr.elastic.words import (
     PROGRAM,
-    Ended,
+    ElasticNode,
+    ElasticPlan,
     Event,
+    HasEnded,
     Instruction,
     Join,
-    Kill,
+    KillNodes,
     Leave,
     Left,
-    Member,
     Notified,
     Notify,
-    Plan,
     Ready,
-    Run,
+    RunProgram,
     Signal,
     Wanted,
 )
@@ -62,7 +62,7 @@ class Hands(Protocol):
 class _Process:
     """What was started for a host; `asks`: the command under way that says whether it is ready."""
 
-    member: Member
+    member: ElasticNode
     popen: subprocess.Popen[bytes]
     output: Path | None
     since: float
@@ -82,7 +82,7 @@ class Commands:
         folder: where outputs and what programs may need to know of the nodes are written.
     """
 
-    def __init__(self, plan: Plan, environ: Mapping[str, str], job: int, folder: Path) -> None:
+    def __init__(self, plan: ElasticPlan, environ: Mapping[str, str], job: int, folder: Path) -> None:
         self._plan = plan
         self._job = job
         self._folder = folder.absolute()
@@ -115,7 +115,7 @@ class Commands:
         """See `Hands`."""
         for one in instructions:
             match one:
-                case Run(members=members, again=again):
+                case RunProgram(members=members, again=again):
                     self._run(members, again)
                 case Join(member=member):
                     output = self._folder / f"{member.host}.out"
@@ -129,13 +129,13 @@ class Commands:
                     self._leaving = _bash(self._plan.leave, environ)
                 case Signal(members=members):
                     self._signal(members, self._plan.signal)
-                case Kill(members=members):
+                case KillNodes(members=members):
                     for member in members:
                         if (process := self._running.get(member.host)) and process.killed is None:
                             process.killed = time.monotonic()
                     self._signal(members, int(signal.SIGKILL))
 
-    def _run(self, members: Sequence[Member], again: bool) -> None:
+    def _run(self, members: Sequence[ElasticNode], again: bool) -> None:
         hosts = self._folder / "hosts"
         hosts.write_text("".join(f"{m.host}\n" for m in members))
         shell = self._folder / "rsh"
@@ -159,9 +159,9 @@ class Commands:
             }
             self._saved = self._written()
         line = self._plan.again if again else self._plan.start
-        self._start(Member(PROGRAM, self._job), ["bash", "-c", line], environ, None)
+        self._start(ElasticNode(PROGRAM, self._job), ["bash", "-c", line], environ, None)
 
-    def _start(self, member: Member, argv: list[str], environ: Mapping[str, str], output: Path | None) -> None:
+    def _start(self, member: ElasticNode, argv: list[str], environ: Mapping[str, str], output: Path | None) -> None:
         try:
             popen = subprocess.Popen(
                 argv,
@@ -172,11 +172,11 @@ class Commands:
             )
         except OSError as error:
             print(f"elastic: {argv[0]} cannot be started: {error}", file=sys.stderr, flush=True)
-            self._failed.append(Ended(member.host, 127))
+            self._failed.append(HasEnded(member.host, 127))
             return
         self._running[member.host] = _Process(member, popen, output, time.monotonic())
 
-    def _signal(self, members: Sequence[Member], number: int) -> None:
+    def _signal(self, members: Sequence[ElasticNode], number: int) -> None:
         companions: set[int] = set()
         for member in members:
             process = self._running.get(member.host)
@@ -185,8 +185,10 @@ class Commands:
             if member.job != self._job:
                 companions.add(member.job)
             elif member.host == PROGRAM:
+                # A signal to save is for mpiexec alone, which passes it on to the ranks: its srun's would end by it.
+                send = os.kill if self._plan.again and number != signal.SIGKILL else os.killpg
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.popen.pid, number)
+                    send(process.popen.pid, number)
             else:  # srun ends its step on SIGTERM, and passes on others
                 with contextlib.suppress(ProcessLookupError):
                     process.popen.send_signal(signal.SIGTERM if number == signal.SIGKILL else number)
@@ -229,9 +231,9 @@ class Commands:
             return [Notified(False, f"no answer within {_PATIENCE:g} s")]
         return [Notified(code == 0, f"exit {code}" if code else "")]
 
-    def _end_of(self, host: str, code: int) -> Ended:
+    def _end_of(self, host: str, code: int) -> HasEnded:
         if host != PROGRAM or not self._plan.again:
-            return Ended(host, code)
+            return HasEnded(host, code)
         now = self._written()
         saved = not self._plan.checkpoint or (now is not None and now != self._saved)
         finished = False
@@ -241,7 +243,7 @@ class Commands:
                     ["bash", "-c", self._plan.finished], env=self._environ, timeout=_PATIENCE, check=False
                 )
                 finished = done.returncode == 0
-        return Ended(host, code, saved, finished)
+        return HasEnded(host, code, saved, finished)
 
     def _written(self) -> float | None:
         if not self._plan.checkpoint:

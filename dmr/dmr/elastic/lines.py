@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dmr.elastic.words import Member
+from dmr.elastic.words import ElasticNode
 
 __all__ = ["cleaned", "hosts_of", "remote_shell", "resize", "srun"]
 
@@ -19,7 +19,7 @@ def cleaned(environ: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in environ.items() if k == "SLURM_CONF" or not k.startswith(_OF_THE_JOB)}
 
 
-def srun(member: Member, line: str, output: str = "") -> list[str]:
+def srun(member: ElasticNode, line: str, output: str = "") -> list[str]:
     """`line` on one node, with all that its job has there.
 
     Beside what runs there (`--overlap`), with all of the job's memory and cores; without `--cpu-bind=none` a step of
@@ -32,12 +32,12 @@ def srun(member: Member, line: str, output: str = "") -> list[str]:
     return [*argv, "bash", "-c", line]
 
 
-def hosts_of(members: Sequence[Member]) -> str:
+def hosts_of(members: Sequence[ElasticNode]) -> str:
     """Their names, as commands find them."""
     return ",".join(m.host for m in members)
 
 
-def resize(event: str, members: Sequence[Member], job: int, seconds: float | None = None) -> dict[str, str]:
+def resize(event: str, members: Sequence[ElasticNode], job: int, seconds: float | None = None) -> dict[str, str]:
     """What a command hears of a resize."""
     found = {
         "PENSTOCK_RESIZE_EVENT": event,
@@ -48,7 +48,7 @@ def resize(event: str, members: Sequence[Member], job: int, seconds: float | Non
     return found if seconds is None else {**found, "PENSTOCK_RESIZE_SECONDS": f"{seconds:g}"}
 
 
-def remote_shell(members: Sequence[Member]) -> str:
+def remote_shell(members: Sequence[ElasticNode]) -> str:
     """A script that does what `ssh HOST COMMAND` would, by srun in the job that holds the host.
 
     With it, `mpiexec` of MPICH, Intel MPI and Open MPI starts one program over a job and its companions.

@@ -37,18 +37,18 @@ from dmr import launch
 from dmr.client import Client
 from dmr.elastic import lines, plans
 from dmr.elastic.group import Group
-from dmr.elastic.supervisor import Supervisor
+from dmr.elastic.supervisor import ElasticSupervisor
 from dmr.elastic.words import (
     PROGRAM,
-    Ended,
+    ElasticNode,
+    ElasticPlan,
     Event,
+    HasEnded,
     Instruction,
     Join,
-    Kill,
+    KillNodes,
     Leave,
     Left,
-    Member,
-    Plan,
     Ready,
     Signal,
     Wanted,
@@ -89,32 +89,32 @@ class _Calls:
                 case Leave(members=members, seconds=seconds):
                     deadline = time.monotonic() + seconds
                     self._calls.put(lambda members=members, deadline=deadline: self._leave(members, deadline))  # type: ignore[misc]
-                case Kill(members=members):
+                case KillNodes(members=members):
                     for member in members:
-                        self._events.put(Ended(member.host, 1))
+                        self._events.put(HasEnded(member.host, 1))
                 case Signal(members=members) if any(m.host == PROGRAM for m in members):  # the program has ended
                     for member in members:
-                        self._events.put(Ended(member.host, 0))
+                        self._events.put(HasEnded(member.host, 0))
 
-    def _join(self, members: Sequence[Member]) -> None:
+    def _join(self, members: Sequence[ElasticNode]) -> None:
         hosts = [m.host for m in members]
         try:
             self._added(hosts)
         except Exception:
             logger.exception("on_nodes_added failed; the nodes go back: %s", ", ".join(hosts))
             for host in hosts:
-                self._events.put(Ended(host, 1))
+                self._events.put(HasEnded(host, 1))
         else:
             for host in hosts:
                 self._events.put(Ready(host))
 
-    def _leave(self, members: Sequence[Member], deadline: float) -> None:
+    def _leave(self, members: Sequence[ElasticNode], deadline: float) -> None:
         try:
             self._leaving([m.host for m in members], deadline)
         except Exception:
             logger.exception("on_nodes_leaving failed; the nodes go all the same")
         for member in members:
-            self._events.put(Ended(member.host, 0))
+            self._events.put(HasEnded(member.host, 0))
         self._events.put(Left())
 
     def _work(self) -> None:
@@ -184,11 +184,11 @@ class Nodes:
             "ready_timeout": ready_timeout,
             "interval": interval,
         }
-        self._plan: Plan = plans.of_mapping(said)
+        self._plan: ElasticPlan = plans.of_mapping(said)
         self._added, self._leaving = on_nodes_added, on_nodes_leaving
         self._machine: Group | None = None
         self._calls: _Calls | None = None
-        self._supervisor: Supervisor | None = None
+        self._supervisor: ElasticSupervisor | None = None
         self._thread: threading.Thread | None = None
 
     # -- the job -----------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class Nodes:
     def lost(self, host: str) -> None:
         """What ran on this host has died: the companion that holds it goes back, with a call for its other nodes."""
         if self._calls is not None:
-            self._calls.put(Ended(host, 1))
+            self._calls.put(HasEnded(host, 1))
 
     # -- start and end -----------------------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class Nodes:
         job = int(number)
         self._machine = Group(self._plan, base, job)
         self._calls = _Calls(self._added, self._leaving)
-        self._supervisor = Supervisor(
+        self._supervisor = ElasticSupervisor(
             self._machine, self._calls, client, job, os.environ, lambda text: logger.info("%s", text)
         )
         supervisor = self._supervisor

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final
 
-from dmr.elastic.words import Plan
+from dmr.elastic.words import ElasticPlan
 
 __all__ = ["of_mapping", "signal_number", "sizes"]
 
@@ -42,9 +42,9 @@ def sizes(text: str) -> tuple[int, int, int | None]:
     return least, most, rest[0] if rest else None
 
 
-def of_mapping(said: Mapping[str, Any]) -> Plan:
+def of_mapping(said: Mapping[str, Any]) -> ElasticPlan:
     """The plan. Raises ValueError that names the field."""
-    known = {f.name: f for f in fields(Plan)}
+    known = {f.name: f for f in fields(ElasticPlan)}
     for name, value in said.items():
         if name not in known:
             raise ValueError(f"{name}: is not known; there are: {', '.join(known)}")
@@ -64,7 +64,7 @@ def of_mapping(said: Mapping[str, Any]) -> Plan:
     for name, field in known.items():
         if field.default is MISSING and name not in said:
             raise ValueError(f"{name}: is missing")
-    plan = Plan(**said)
+    plan = ElasticPlan(**said)
     if plan.minimum > plan.maximum:
         raise ValueError(f"minimum: {plan.minimum} is above the maximum {plan.maximum}")
     if plan.preferred is not None and not plan.minimum <= plan.preferred <= plan.maximum:

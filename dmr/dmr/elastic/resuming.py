@@ -17,17 +17,17 @@ from collections.abc import Sequence
 from dmr.elastic.dialogue import Dialogue, Phase
 from dmr.elastic.words import (
     PROGRAM,
-    Ended,
+    ElasticNode,
+    ElasticPlan,
     Event,
+    HasEnded,
     Instruction,
     Leave,
-    Member,
-    Plan,
     Ready,
-    Run,
+    RunProgram,
     Say,
     Signal,
-    Tick,
+    TimePassed,
 )
 
 __all__ = ["Resuming"]
@@ -36,9 +36,9 @@ __all__ = ["Resuming"]
 class Resuming(Dialogue):
     """See the module's text."""
 
-    def __init__(self, plan: Plan, base: Sequence[str], job: int) -> None:
+    def __init__(self, plan: ElasticPlan, base: Sequence[str], job: int) -> None:
         super().__init__(plan, base, job)
-        self._program = Member(PROGRAM, job)
+        self._program = ElasticNode(PROGRAM, job)
         self._told = False  # to end
         self._late = 0.0
         self._failed = ""  # why the former size is started again
@@ -48,16 +48,16 @@ class Resuming(Dialogue):
         """Start the program on the job's own nodes."""
         return self._run(self.base, now, again=False)
 
-    def _run(self, members: Sequence[Member], now: float, *, again: bool = True) -> list[Instruction]:
+    def _run(self, members: Sequence[ElasticNode], now: float, *, again: bool = True) -> list[Instruction]:
         self.alive.add(PROGRAM)
         self.phase, self._told = Phase.STARTING, False
-        return [Run(tuple(members), again)]
+        return [RunProgram(tuple(members), again)]
 
     def _other(self, event: Event, now: float) -> list[Instruction]:
         match event:
             case Ready() if self.phase is Phase.STARTING:
                 return self._started(now)
-            case Tick() if self.phase is Phase.SAVING and now >= self._late:
+            case TimePassed() if self.phase is Phase.SAVING and now >= self._late:
                 return self._refuse(f"the program did not end within {self.plan.grace:g} s; it goes on", now)
         return []
 
@@ -75,10 +75,10 @@ class Resuming(Dialogue):
         self.members = self._target()
         return self._finish(now)
 
-    def _target(self) -> tuple[Member, ...]:
+    def _target(self) -> tuple[ElasticNode, ...]:
         return (*self.members, *self.moving) if self.grows else tuple(m for m in self.members if m not in self._going)
 
-    def _ended(self, event: Ended, now: float) -> list[Instruction]:
+    def _ended(self, event: HasEnded, now: float) -> list[Instruction]:
         if event.host != PROGRAM:
             return []
         over = event.finished or (event.code == 0 and not event.saved)

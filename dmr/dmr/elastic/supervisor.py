@@ -16,23 +16,23 @@ from dmr.elastic import lines
 from dmr.elastic.dialogue import Dialogue
 from dmr.elastic.hands import Hands
 from dmr.elastic.words import (
-    Accept,
     Accepted,
-    Ask,
+    AcceptResize,
+    AskAgent,
     Event,
     Exit,
-    Finish,
-    Finished,
+    FinishHeard,
+    FinishResize,
     Instruction,
     Offered,
-    Refuse,
+    RefuseResize,
     Say,
-    Stop,
-    Tick,
+    StopAsked,
+    TimePassed,
 )
 from dmr.node_requests import NodeRequests
 
-__all__ = ["Supervisor", "tell"]
+__all__ = ["ElasticSupervisor", "tell"]
 
 _EACH: Final = 0.1
 _CANCEL: Final = 10.0
@@ -43,7 +43,7 @@ def tell(text: str) -> None:
     print(f"elastic: {text}", file=sys.stderr, flush=True)
 
 
-class Supervisor:
+class ElasticSupervisor:
     """One elastic job from its start to its end; `client` None: there is no agent, and it keeps its size.
 
     Args:
@@ -87,9 +87,9 @@ class Supervisor:
                 self._events += self._hands.look()
                 self._hear(node_requests)
                 if self._stopped:
-                    self._events.append(Stop(self._stopped))
+                    self._events.append(StopAsked(self._stopped))
                     self._stopped = 0
-                self._events.append(Tick())
+                self._events.append(TimePassed())
                 while self._events and self._code is None:
                     self._carry_out(self._machine.on(self._events.popleft(), time.monotonic()))
                 if self._code is None:
@@ -126,7 +126,7 @@ class Supervisor:
                     self._say(text)
                 case Exit(code=code):
                     self._code = code
-                case Ask() | Accept() | Refuse() | Finish():
+                case AskAgent() | AcceptResize() | RefuseResize() | FinishResize():
                     self._request(one)
         self._hands.do(instructions)
 
@@ -140,7 +140,7 @@ class Supervisor:
         except wire.WireError as problem:
             self._say(f"the agent cannot be asked: {problem}")
             return
-        pending = self._client.start(request, urgent=not isinstance(one, Ask))
+        pending = self._client.start(request, urgent=not isinstance(one, AskAgent))
         if pending is None:
             self._events.append(_heard(one, None))
         else:
@@ -148,7 +148,7 @@ class Supervisor:
 
     def _message(self, one: Instruction) -> wire.Request:
         match one:
-            case Ask():
+            case AskAgent():
                 return wire.Check(
                     job=self._job,
                     epoch=one.epoch,
@@ -163,11 +163,11 @@ class Supervisor:
                     companion=True,
                     requests_nodes=True,
                 )
-            case Accept(epoch=epoch):
+            case AcceptResize(epoch=epoch):
                 return wire.Accept(job=self._job, epoch=epoch)
-            case Refuse(epoch=epoch, why=why):
+            case RefuseResize(epoch=epoch, why=why):
                 return wire.Refuse(job=self._job, epoch=epoch, why=wire.clean(why))
-            case Finish(epoch=epoch, nodes=nodes, seconds=seconds):
+            case FinishResize(epoch=epoch, nodes=nodes, seconds=seconds):
                 timings = {"move": seconds}
                 return wire.Finished(job=self._job, epoch=epoch, size=len(nodes), nodes=nodes, timings=timings)
         raise TypeError(one)
@@ -183,17 +183,17 @@ class Supervisor:
             wanted = reply.node_request if isinstance(reply, wire.CheckReply) else None
             if wanted is not None and wanted.job == self._job:
                 node_requests.run(wanted)
-            if not isinstance(one, Refuse):
+            if not isinstance(one, RefuseResize):
                 self._events.append(_heard(one, reply))
         self._pending = waiting
 
 
 def _heard(one: Instruction, reply: wire.Reply | None) -> Event:
     match one:
-        case Accept():
+        case AcceptResize():
             return Accepted(isinstance(reply, wire.Done))
-        case Finish():
-            return Finished(isinstance(reply, wire.Done))
+        case FinishResize():
+            return FinishHeard(isinstance(reply, wire.Done))
     if isinstance(reply, wire.CheckReply):
         return Offered(reply.action, reply.epoch, reply.nodes, reply.companion, reply.reason)
     if isinstance(reply, wire.Failure):

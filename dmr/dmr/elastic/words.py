@@ -12,31 +12,31 @@ from typing import Final
 
 __all__ = [
     "PROGRAM",
-    "Accept",
+    "AcceptResize",
     "Accepted",
-    "Ask",
-    "Ended",
+    "AskAgent",
+    "ElasticNode",
+    "ElasticPlan",
     "Event",
     "Exit",
-    "Finish",
-    "Finished",
+    "FinishHeard",
+    "FinishResize",
+    "HasEnded",
     "Instruction",
     "Join",
-    "Kill",
+    "KillNodes",
     "Leave",
     "Left",
-    "Member",
     "Notified",
     "Notify",
     "Offered",
-    "Plan",
     "Ready",
-    "Refuse",
-    "Run",
+    "RefuseResize",
+    "RunProgram",
     "Say",
     "Signal",
-    "Stop",
-    "Tick",
+    "StopAsked",
+    "TimePassed",
     "Wanted",
 ]
 
@@ -45,7 +45,7 @@ PROGRAM: Final = "*"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ElasticPlan:
     """What a job says about itself. Commands are lines for `bash -c`, times are in seconds.
 
     `minimum` nodes are the base's at least, of `maximum` in all; down to `preferred` it gives nodes to whoever waits
@@ -85,7 +85,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Member:
+class ElasticNode:
     """A node of the job, and the Slurm job that holds it."""
 
     host: str
@@ -96,13 +96,13 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Tick:
+class TimePassed:
     """Time has passed."""
 
 
 @dataclass(frozen=True)
 class Offered:
-    """The agent's answer to `Ask`; `action` "none" for every kind of no. `answered`: there was one."""
+    """The agent's answer to `AskAgent`; `action` "none" for every kind of no. `answered`: there was one."""
 
     action: str = "none"
     epoch: int = 0
@@ -114,14 +114,14 @@ class Offered:
 
 @dataclass(frozen=True)
 class Accepted:
-    """The agent's answer to `Accept`."""
+    """The agent's answer to `AcceptResize`."""
 
     ok: bool
 
 
 @dataclass(frozen=True)
-class Finished:
-    """The agent's answer to `Finish`."""
+class FinishHeard:
+    """The agent's answer to `FinishResize`."""
 
     ok: bool
 
@@ -142,7 +142,7 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Ended:
+class HasEnded:
     """What was started on this host has ended. Of a program that is started again: whether there is a new checkpoint
     (`saved`), and whether nothing is left to do (`finished`)."""
 
@@ -165,19 +165,19 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopAsked:
     """Somebody ends the job by this signal."""
 
     number: int
 
 
-Event = Tick | Offered | Accepted | Finished | Notified | Ready | Ended | Left | Wanted | Stop
+Event = TimePassed | Offered | Accepted | FinishHeard | Notified | Ready | HasEnded | Left | Wanted | StopAsked
 
 # -- what is to be done ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Ask:
+class AskAgent:
     """Ask the agent whether it may stay as it is; comes back as `Offered`."""
 
     epoch: int
@@ -190,14 +190,14 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Accept:
+class AcceptResize:
     """Tell the agent that a resize is taken up; comes back as `Accepted`."""
 
     epoch: int
 
 
 @dataclass(frozen=True)
-class Refuse:
+class RefuseResize:
     """Tell the agent that a resize does not take place."""
 
     epoch: int
@@ -205,8 +205,8 @@ class Refuse:
 
 
 @dataclass(frozen=True)
-class Finish:
-    """Tell the agent that a resize is done; comes back as `Finished`."""
+class FinishResize:
+    """Tell the agent that a resize is done; comes back as `FinishHeard`."""
 
     epoch: int
     nodes: tuple[str, ...]
@@ -218,21 +218,21 @@ class Notify:
     """Run the notification command; comes back as `Notified`. `event` is "grow" or "shrink"."""
 
     event: str
-    members: tuple[Member, ...]
+    members: tuple[ElasticNode, ...]
 
 
 @dataclass(frozen=True)
 class Join:
-    """Start `join` on this node; comes back as `Ready`, and at its end as `Ended`."""
+    """Start `join` on this node; comes back as `Ready`, and at its end as `HasEnded`."""
 
-    member: Member
+    member: ElasticNode
 
 
 @dataclass(frozen=True)
 class Leave:
     """These are to go within `seconds`: run `leave`; comes back as `Left`."""
 
-    members: tuple[Member, ...]
+    members: tuple[ElasticNode, ...]
     seconds: float
 
 
@@ -240,21 +240,21 @@ class Leave:
 class Signal:
     """Send the plan's signal to what runs on these nodes."""
 
-    members: tuple[Member, ...]
+    members: tuple[ElasticNode, ...]
 
 
 @dataclass(frozen=True)
-class Kill:
+class KillNodes:
     """End at once what runs on these nodes."""
 
-    members: tuple[Member, ...]
+    members: tuple[ElasticNode, ...]
 
 
 @dataclass(frozen=True)
-class Run:
-    """Start `start` (or `again`) for these nodes; comes back as `Ready` and `Ended` of the host `PROGRAM`."""
+class RunProgram:
+    """Start `start` (or `again`) for these nodes; comes back as `Ready` and `HasEnded` of the host `PROGRAM`."""
 
-    members: tuple[Member, ...]
+    members: tuple[ElasticNode, ...]
     again: bool
 
 
@@ -273,4 +273,17 @@ class Exit:
     code: int
 
 
-Instruction = Ask | Accept | Refuse | Finish | Notify | Join | Leave | Signal | Kill | Run | Say | Exit
+Instruction = (
+    AskAgent
+    | AcceptResize
+    | RefuseResize
+    | FinishResize
+    | Notify
+    | Join
+    | Leave
+    | Signal
+    | KillNodes
+    | RunProgram
+    | Say
+    | Exit
+)

@@ -20,8 +20,8 @@ from dmr.elastic.group import Group
 from dmr.elastic.hands import Commands
 from dmr.elastic.lines import cleaned, remote_shell, srun
 from dmr.elastic.resuming import Resuming
-from dmr.elastic.supervisor import Supervisor
-from dmr.elastic.words import Member, Plan
+from dmr.elastic.supervisor import ElasticSupervisor
+from dmr.elastic.words import ElasticNode, ElasticPlan
 
 # What runs "on a node" is in a process group that its file names; scancel sends to it by the companion's number.
 SRUN = """#!/bin/bash
@@ -84,13 +84,13 @@ SHRINK = wire.CheckReply(action="shrink", size=1, epoch=2, nodes=("n1",))
 
 
 def run(
-    plan: Plan, agent: FakeAgent | None, place: Path, at: Sequence[tuple[Callable[[], bool], int]] = ()
+    plan: ElasticPlan, agent: FakeAgent | None, place: Path, at: Sequence[tuple[Callable[[], bool], int]] = ()
 ) -> tuple[int, str]:
     """The exit code of a job under this plan and what it said; `at`: when these hold, it gets these signals."""
     kind = Resuming if plan.again else Group
     said: list[str] = []
     hands = Commands(plan, os.environ, 7, place / "folder")
-    supervisor = Supervisor(kind(plan, ("n1",), 7), hands, agent, 7, os.environ, said.append)  # type: ignore[arg-type]
+    supervisor = ElasticSupervisor(kind(plan, ("n1",), 7), hands, agent, 7, os.environ, said.append)  # type: ignore[arg-type]
 
     async def both() -> int:
         task = asyncio.ensure_future(supervisor.run())
@@ -206,7 +206,7 @@ def test_a_program_that_is_started_again(place: Path) -> None:
 
 def test_the_remote_shell_reaches_the_job_that_holds_a_host(place: Path) -> None:
     shell = place / "rsh"
-    shell.write_text(remote_shell([Member("n1", 7), Member("n2", 20)]))
+    shell.write_text(remote_shell([ElasticNode("n1", 7), ElasticNode("n2", 20)]))
     (place / "bin/srun").write_text('#!/bin/sh\necho "$SLURM_JOB_ID $*"\n')
     answer = os.popen(f"sh {shell} -x n2 echo hello").read()
     assert answer.startswith(" --jobid=20 --nodes=1") and "--nodelist=n2" in answer and "sh -c echo hello" in answer
@@ -216,7 +216,7 @@ def test_the_remote_shell_reaches_the_job_that_holds_a_host(place: Path) -> None
 def test_a_step_elsewhere_knows_nothing_of_the_batch_script() -> None:
     environ = {"SLURM_JOB_ID": "7", "SLURM_CONF": "/etc/slurm.conf", "PMI_RANK": "0", "HOME": "/home/alice"}
     assert cleaned(environ) == {"SLURM_CONF": "/etc/slurm.conf", "HOME": "/home/alice"}
-    assert srun(Member("n2", 20), "work")[:2] == ["srun", "--jobid=20"]
+    assert srun(ElasticNode("n2", 20), "work")[:2] == ["srun", "--jobid=20"]
 
 
 @pytest.mark.parametrize(

@@ -14,45 +14,45 @@ from dmr.elastic.dialogue import Phase
 from dmr.elastic.group import Group
 from dmr.elastic.words import (
     PROGRAM,
-    Accept,
     Accepted,
-    Ask,
-    Ended,
+    AcceptResize,
+    AskAgent,
+    ElasticNode,
+    ElasticPlan,
     Event,
     Exit,
-    Finish,
-    Finished,
+    FinishHeard,
+    FinishResize,
+    HasEnded,
     Instruction,
     Join,
-    Kill,
+    KillNodes,
     Leave,
     Left,
-    Member,
     Notified,
     Notify,
     Offered,
-    Plan,
     Ready,
-    Refuse,
-    Run,
+    RefuseResize,
+    RunProgram,
     Say,
     Signal,
-    Stop,
-    Tick,
+    StopAsked,
+    TimePassed,
     Wanted,
 )
 
-PLAN = Plan(minimum=1, maximum=8, start="head", join="work", grace=10.0, ready_timeout=60.0, interval=5.0)
-BASE = Member("n1", 7)
-N2, N3, N4 = (Member(f"n{i}", 20) for i in (2, 3, 4))
-N5 = Member("n5", 21)
+PLAN = ElasticPlan(minimum=1, maximum=8, start="head", join="work", grace=10.0, ready_timeout=60.0, interval=5.0)
+BASE = ElasticNode("n1", 7)
+N2, N3, N4 = (ElasticNode(f"n{i}", 20) for i in (2, 3, 4))
+N5 = ElasticNode("n5", 21)
 GROW = Offered("expand", 1, ("n1", "n2", "n3", "n4"), 20)
 
 
 class World:
     """A group and its clock; `did` are its instructions without what it says to the user."""
 
-    def __init__(self, plan: Plan = PLAN, base: Sequence[str] = ("n1",)) -> None:
+    def __init__(self, plan: ElasticPlan = PLAN, base: Sequence[str] = ("n1",)) -> None:
         self.group = Group(plan, base, 7)
         self.now = 0.0
         self.said: list[str] = []
@@ -74,10 +74,10 @@ class World:
     def grown(self, offer: Offered = GROW) -> World:
         """With the offer's nodes."""
         self.up()
-        self.on(Tick(), after=10.0)
+        self.on(TimePassed(), after=10.0)
         self.on(offer, Accepted(True), *([Notified(True)] if self.group.plan.notify else []))
         self.on(*(Ready(m.host) for m in self.group.moving))
-        self.on(Finished(True))
+        self.on(FinishHeard(True))
         assert self.group.phase is Phase.STEADY
         return self
 
@@ -87,139 +87,139 @@ class World:
 
 def test_the_head_is_started_and_the_base_joins_first() -> None:
     world = World()
-    assert world.begun == [Run((BASE,), again=False), Join(BASE)]
-    assert world.on(Tick()) == [], "nothing is asked before the base has joined"
+    assert world.begun == [RunProgram((BASE,), again=False), Join(BASE)]
+    assert world.on(TimePassed()) == [], "nothing is asked before the base has joined"
     world.on(Ready("n1"))
-    assert world.on(Tick()) == [Ask(0, ("n1",), 1, 8, 1, 1)]
-    assert world.on(Tick(), after=100.0) == [], "one question at a time"
+    assert world.on(TimePassed()) == [AskAgent(0, ("n1",), 1, 8, 1, 1)]
+    assert world.on(TimePassed(), after=100.0) == [], "one question at a time"
     world.on(Offered())
-    assert world.on(Tick()) == [Ask(0, ("n1",), 1, 8, 1, 1)]
+    assert world.on(TimePassed()) == [AskAgent(0, ("n1",), 1, 8, 1, 1)]
 
 
 def test_without_a_preferred_size_everything_lent_is_for_whoever_waits() -> None:
     world = World(replace(PLAN, preferred=4)).up()
-    (asked,) = world.on(Tick())
-    assert isinstance(asked, Ask) and asked.preferred == 4
-    (asked,) = World(PLAN).up().on(Tick())
-    assert isinstance(asked, Ask) and asked.preferred == asked.minimum == 1
+    (asked,) = world.on(TimePassed())
+    assert isinstance(asked, AskAgent) and asked.preferred == 4
+    (asked,) = World(PLAN).up().on(TimePassed())
+    assert isinstance(asked, AskAgent) and asked.preferred == asked.minimum == 1
 
 
 def test_what_the_program_has_use_for_bounds_the_size() -> None:
     world = World(replace(PLAN, preferred=4)).up()
     world.on(Wanted(3))
-    (asked,) = world.on(Tick())
-    assert isinstance(asked, Ask) and (asked.minimum, asked.maximum, asked.preferred) == (1, 3, 3)
+    (asked,) = world.on(TimePassed())
+    assert isinstance(asked, AskAgent) and (asked.minimum, asked.maximum, asked.preferred) == (1, 3, 3)
     world = World(base=("n1", "n2")).up()
     world.on(Wanted(0))
-    (asked,) = world.on(Tick())
-    assert isinstance(asked, Ask) and (asked.minimum, asked.maximum) == (2, 2), "never below the job's own nodes"
+    (asked,) = world.on(TimePassed())
+    assert isinstance(asked, AskAgent) and (asked.minimum, asked.maximum) == (2, 2), "never below the job's own nodes"
 
 
 def test_growth() -> None:
     world = World().up()
-    world.on(Tick())
-    assert world.on(GROW) == [Accept(1)]
+    world.on(TimePassed())
+    assert world.on(GROW) == [AcceptResize(1)]
     assert world.on(Accepted(True), after=1.0) == [Join(N2), Join(N3), Join(N4)]
     assert world.on(Ready("n2"), Ready("n2"), Ready("n3")) == [], "joined twice counts once"
-    assert world.on(Ready("n4"), after=2.0) == [Finish(1, ("n1", "n2", "n3", "n4"), 2.0)]
-    assert world.on(Finished(True)) == []
-    assert world.on(Tick()) == [Ask(1, ("n1", "n2", "n3", "n4"), 1, 8, 1, 1)]
+    assert world.on(Ready("n4"), after=2.0) == [FinishResize(1, ("n1", "n2", "n3", "n4"), 2.0)]
+    assert world.on(FinishHeard(True)) == []
+    assert world.on(TimePassed()) == [AskAgent(1, ("n1", "n2", "n3", "n4"), 1, 8, 1, 1)]
     assert any("grown 1 -> 4 nodes" in text for text in world.said)
 
 
 def test_that_a_resize_is_done_is_told_until_it_is_heard() -> None:
     world = World().up()
-    world.on(Tick(), GROW, Accepted(True), Ready("n2"), Ready("n3"), Ready("n4"))
-    assert [type(one) for one in world.on(Finished(False), Finished(False))] == [Finish, Finish]
-    world.on(*[Finished(False)] * 5)
-    (asked,) = world.on(Tick())  # it tells as much, by its epoch and its nodes
-    assert isinstance(asked, Ask) and asked.epoch == 1 and len(asked.nodes) == 4
+    world.on(TimePassed(), GROW, Accepted(True), Ready("n2"), Ready("n3"), Ready("n4"))
+    assert [type(one) for one in world.on(FinishHeard(False), FinishHeard(False))] == [FinishResize, FinishResize]
+    world.on(*[FinishHeard(False)] * 5)
+    (asked,) = world.on(TimePassed())  # it tells as much, by its epoch and its nodes
+    assert isinstance(asked, AskAgent) and asked.epoch == 1 and len(asked.nodes) == 4
 
 
 def test_shrink() -> None:
     world = World().grown()
-    world.on(Tick(), after=10.0)
-    assert world.on(Offered("shrink", 2, ("n1",)), Accepted(True)) == [Accept(2), Signal((N2, N3, N4))]
-    assert world.on(Ended("n2", 0), Ended("n4", 0)) == []
-    assert world.on(Ended("n3", 143), after=3.0) == [Finish(2, ("n1",), 3.0)]
-    world.on(Finished(True))
+    world.on(TimePassed(), after=10.0)
+    assert world.on(Offered("shrink", 2, ("n1",)), Accepted(True)) == [AcceptResize(2), Signal((N2, N3, N4))]
+    assert world.on(HasEnded("n2", 0), HasEnded("n4", 0)) == []
+    assert world.on(HasEnded("n3", 143), after=3.0) == [FinishResize(2, ("n1",), 3.0)]
+    world.on(FinishHeard(True))
     assert world.hosts() == ["n1"]
 
 
 def test_a_leave_command_goes_before_the_signal() -> None:
     world = World(replace(PLAN, leave="drain")).grown()
-    world.on(Tick(), after=10.0)
-    assert world.on(Offered("shrink", 2, ("n1",)), Accepted(True)) == [Accept(2), Leave((N2, N3, N4), 10.0)]
-    assert world.on(Ended("n2", 0), Tick()) == []
+    world.on(TimePassed(), after=10.0)
+    assert world.on(Offered("shrink", 2, ("n1",)), Accepted(True)) == [AcceptResize(2), Leave((N2, N3, N4), 10.0)]
+    assert world.on(HasEnded("n2", 0), TimePassed()) == []
     assert world.on(Left()) == [Signal((N3, N4))]
-    assert world.on(Ended("n3", 0), Ended("n4", 0)) == [Finish(2, ("n1",), 0.0)]
+    assert world.on(HasEnded("n3", 0), HasEnded("n4", 0)) == [FinishResize(2, ("n1",), 0.0)]
 
 
 @pytest.mark.parametrize("leave", ["", "drain"])
 def test_who_does_not_leave_within_grace_is_ended(leave: str) -> None:
     world = World(replace(PLAN, leave=leave)).grown()
-    world.on(Tick(), after=10.0)
+    world.on(TimePassed(), after=10.0)
     world.on(Offered("shrink", 2, ("n1",)), Accepted(True))
-    assert world.on(Tick(), after=9.0) == []
-    assert world.on(Ended("n2", 0), Tick(), after=2.0) == [Kill((N3, N4))]
-    assert world.on(Left(), Tick(), after=1.0) == []
-    assert world.on(Ended("n3", 137), Ended("n4", 137)) == [Finish(2, ("n1",), 12.0)]
+    assert world.on(TimePassed(), after=9.0) == []
+    assert world.on(HasEnded("n2", 0), TimePassed(), after=2.0) == [KillNodes((N3, N4))]
+    assert world.on(Left(), TimePassed(), after=1.0) == []
+    assert world.on(HasEnded("n3", 137), HasEnded("n4", 137)) == [FinishResize(2, ("n1",), 12.0)]
 
 
 def test_what_cannot_be_killed_ends_with_its_companion() -> None:
     world = World().grown()
-    world.on(Tick(), after=10.0)
+    world.on(TimePassed(), after=10.0)
     world.on(Offered("shrink", 2, ("n1",)), Accepted(True))
-    world.on(Tick(), after=11.0)
-    assert [type(one) for one in world.on(Tick(), after=20.0)] == [Finish]
-    world.on(Finished(True))
-    assert world.hosts() == ["n1"] and world.on(Ended("n3", 137)) == []
+    world.on(TimePassed(), after=11.0)
+    assert [type(one) for one in world.on(TimePassed(), after=20.0)] == [FinishResize]
+    world.on(FinishHeard(True))
+    assert world.hosts() == ["n1"] and world.on(HasEnded("n3", 137)) == []
 
 
 def test_join_fails_on_one_of_three_nodes() -> None:
     world = World(replace(PLAN, leave="drain")).up()
-    world.on(Tick(), GROW, Accepted(True), Ready("n2"))
-    assert world.on(Ended("n3", 3)) == [Leave((N2, N4), 10.0)], "the two others are told to leave"
+    world.on(TimePassed(), GROW, Accepted(True), Ready("n2"))
+    assert world.on(HasEnded("n3", 3)) == [Leave((N2, N4), 10.0)], "the two others are told to leave"
     assert world.on(Left()) == [Signal((N2, N4))]
-    assert world.on(Ended("n2", 0), Ended("n4", 0)) == [Refuse(1, "join failed on n3 (exit 3)")]
+    assert world.on(HasEnded("n2", 0), HasEnded("n4", 0)) == [RefuseResize(1, "join failed on n3 (exit 3)")]
     assert world.group.phase is Phase.STEADY and world.hosts() == ["n1"]
 
 
 def test_join_fails_everywhere() -> None:
     world = World().up()
-    world.on(Tick(), Offered("expand", 1, ("n1", "n5"), 21), Accepted(True))
-    assert world.on(Ended("n5", 127)) == [Refuse(1, "join failed on n5 (exit 127)")]
+    world.on(TimePassed(), Offered("expand", 1, ("n1", "n5"), 21), Accepted(True))
+    assert world.on(HasEnded("n5", 127)) == [RefuseResize(1, "join failed on n5 (exit 127)")]
 
 
 def test_join_hangs() -> None:
     world = World().up()
-    world.on(Tick(), GROW, Accepted(True), Ready("n2"))
-    assert world.on(Tick(), after=59.0) == []
-    assert world.on(Tick(), after=2.0) == [Signal((N2, N3, N4))]
-    assert world.on(Tick(), after=11.0) == [Kill((N2, N3, N4))]
-    refused = world.on(*(Ended(m.host, 137) for m in (N2, N3, N4)))
-    assert refused == [Refuse(1, "n3, n4 not ready within 60 s")]
+    world.on(TimePassed(), GROW, Accepted(True), Ready("n2"))
+    assert world.on(TimePassed(), after=59.0) == []
+    assert world.on(TimePassed(), after=2.0) == [Signal((N2, N3, N4))]
+    assert world.on(TimePassed(), after=11.0) == [KillNodes((N2, N3, N4))]
+    refused = world.on(*(HasEnded(m.host, 137) for m in (N2, N3, N4)))
+    assert refused == [RefuseResize(1, "n3, n4 not ready within 60 s")]
 
 
 def test_the_agent_withdraws_a_resize_or_its_answer_is_lost() -> None:
     world = World().up()
-    world.on(Tick())
+    world.on(TimePassed())
     (accept, refuse) = world.on(GROW, Accepted(False))
-    assert accept == Accept(1) and isinstance(refuse, Refuse) and refuse.epoch == 1
+    assert accept == AcceptResize(1) and isinstance(refuse, RefuseResize) and refuse.epoch == 1
     assert world.group.phase is Phase.STEADY
 
 
 def test_a_notification_command_refuses_a_growth() -> None:
     world = World(replace(PLAN, notify="hear")).up()
-    world.on(Tick())
-    assert world.on(GROW, Accepted(True)) == [Accept(1), Notify("grow", (N2, N3, N4))]
-    assert world.on(Notified(False, "exit 1")) == [Refuse(1, "the notification command refused: exit 1")]
+    world.on(TimePassed())
+    assert world.on(GROW, Accepted(True)) == [AcceptResize(1), Notify("grow", (N2, N3, N4))]
+    assert world.on(Notified(False, "exit 1")) == [RefuseResize(1, "the notification command refused: exit 1")]
     assert world.group.phase is Phase.STEADY
 
 
 def test_a_notification_command_cannot_refuse_a_shrink() -> None:
     world = World(replace(PLAN, notify="hear")).grown()
-    world.on(Tick(), after=10.0)
+    world.on(TimePassed(), after=10.0)
     assert world.on(Offered("shrink", 2, ("n1",)), Accepted(True))[1:] == [Notify("shrink", (N2, N3, N4))]
     assert world.on(Notified(False, "exit 1")) == [Signal((N2, N3, N4))]
 
@@ -236,23 +236,23 @@ def test_a_notification_command_cannot_refuse_a_shrink() -> None:
 )
 def test_offers_that_are_refused(offer: Offered, why: str) -> None:
     world = World().up()
-    world.on(Tick())
+    world.on(TimePassed())
     (refused,) = world.on(offer)
-    assert isinstance(refused, Refuse) and why in refused.why
+    assert isinstance(refused, RefuseResize) and why in refused.why
 
 
 def test_the_bases_nodes_are_never_given_back() -> None:
     world = World(base=("n1", "n9")).grown(Offered("expand", 1, ("n1", "n9", "n5"), 21))
-    world.on(Tick(), after=10.0)
+    world.on(TimePassed(), after=10.0)
     (refused,) = world.on(Offered("shrink", 2, ("n1",)))
-    assert isinstance(refused, Refuse) and "never given back" in refused.why
+    assert isinstance(refused, RefuseResize) and "never given back" in refused.why
 
 
 def test_sizes_by_a_factor() -> None:
     world = World(replace(PLAN, factor=2)).up()
-    world.on(Tick())
+    world.on(TimePassed())
     (refused,) = world.on(Offered("expand", 1, ("n1", "n2", "n3"), 20))
-    assert isinstance(refused, Refuse) and "factor 2" in refused.why
+    assert isinstance(refused, RefuseResize) and "factor 2" in refused.why
 
 
 # -- what is lost ------------------------------------------------------------------------------------------------------
@@ -260,47 +260,47 @@ def test_sizes_by_a_factor() -> None:
 
 def test_a_companion_that_ends_is_dropped_whole() -> None:
     world = World().grown().grown(Offered("expand", 2, ("n1", "n2", "n3", "n4", "n5"), 21))
-    assert world.on(Ended("n3", 1)) == [Signal((N2, N4))]
-    assert world.on(Ended("n2", 143), Ended("n4", 143)) == []
+    assert world.on(HasEnded("n3", 1)) == [Signal((N2, N4))]
+    assert world.on(HasEnded("n2", 143), HasEnded("n4", 143)) == []
     assert world.hosts() == ["n1", "n5"]
-    (asked,) = world.on(Tick())
-    assert isinstance(asked, Ask) and asked.nodes == ("n1", "n5"), "and so the agent gives it back"
+    (asked,) = world.on(TimePassed())
+    assert isinstance(asked, AskAgent) and asked.nodes == ("n1", "n5"), "and so the agent gives it back"
 
 
 def test_a_companion_that_ends_while_another_joins() -> None:
     world = World().grown()
-    world.on(Tick(), after=10.0)
+    world.on(TimePassed(), after=10.0)
     world.on(Offered("expand", 2, ("n1", "n2", "n3", "n4", "n5"), 21), Accepted(True))
-    assert world.on(Ended("n2", 1)) == [], "one thing after the other"
-    assert [type(one) for one in world.on(Ready("n5"))] == [Finish]
-    world.on(Finished(True))
-    assert world.on(Tick()) == [Signal((N3, N4))]
+    assert world.on(HasEnded("n2", 1)) == [], "one thing after the other"
+    assert [type(one) for one in world.on(Ready("n5"))] == [FinishResize]
+    world.on(FinishHeard(True))
+    assert world.on(TimePassed()) == [Signal((N3, N4))]
 
 
 def test_a_companion_that_ends_while_it_is_to_leave() -> None:
     world = World().grown()
-    world.on(Tick(), after=10.0)
+    world.on(TimePassed(), after=10.0)
     world.on(Offered("shrink", 2, ("n1",)), Accepted(True))
-    assert [type(one) for one in world.on(*(Ended(m.host, 137) for m in (N2, N3, N4)))] == [Finish]
+    assert [type(one) for one in world.on(*(HasEnded(m.host, 137) for m in (N2, N3, N4)))] == [FinishResize]
 
 
 def test_an_offer_that_comes_while_a_node_is_lost_is_asked_for_again() -> None:
     world = World().grown()
-    world.on(Tick(), after=10.0)
-    world.on(Ended("n3", 1))
+    world.on(TimePassed(), after=10.0)
+    world.on(HasEnded("n3", 1))
     assert world.on(Offered("shrink", 2, ("n1",))) == []
-    world.on(Ended("n2", 1), Ended("n4", 1))
-    (asked,) = world.on(Tick())
-    assert isinstance(asked, Ask) and asked.nodes == ("n1",)
+    world.on(HasEnded("n2", 1), HasEnded("n4", 1))
+    (asked,) = world.on(TimePassed())
+    assert isinstance(asked, AskAgent) and asked.nodes == ("n1",)
 
 
 def test_what_ends_on_the_base_is_started_again_ever_more_rarely() -> None:
     world = World().up()
     starts: list[float] = []
     for _ in range(8):
-        world.on(Ended("n1", 1))
+        world.on(HasEnded("n1", 1))
         for _ in range(80):
-            if Join(BASE) in world.on(Tick(), after=1.0):
+            if Join(BASE) in world.on(TimePassed(), after=1.0):
                 starts.append(world.now)
                 break
     assert len(starts) == 5, "and in the end not any more"
@@ -310,40 +310,40 @@ def test_what_ends_on_the_base_is_started_again_ever_more_rarely() -> None:
 
 def test_the_head_ends_and_so_does_the_job() -> None:
     world = World().grown()
-    assert world.on(Ended(PROGRAM, 3)) == [Signal((BASE, N2, N3, N4))]
-    assert world.on(*(Ended(f"n{i}", 0) for i in (1, 2, 3, 4))) == [Exit(3)]
-    assert world.on(Tick()) == []
+    assert world.on(HasEnded(PROGRAM, 3)) == [Signal((BASE, N2, N3, N4))]
+    assert world.on(*(HasEnded(f"n{i}", 0) for i in (1, 2, 3, 4))) == [Exit(3)]
+    assert world.on(TimePassed()) == []
 
 
 @pytest.mark.parametrize("events", [(), (GROW,), (GROW, Accepted(True)), (GROW, Accepted(True), Ready("n2"))])
 def test_the_job_is_ended_in_each_phase(events: tuple[Event, ...]) -> None:
     world = World().up()
-    world.on(Tick(), *events)
-    (signalled,) = world.on(Stop(15))
+    world.on(TimePassed(), *events)
+    (signalled,) = world.on(StopAsked(15))
     assert isinstance(signalled, Signal) and {PROGRAM, "n1"} <= {m.host for m in signalled.members}
-    (killed,) = world.on(Tick(), after=11.0)
-    assert isinstance(killed, Kill)
-    assert Exit(143) in world.on(Tick(), after=20.0), "whatever hangs"
+    (killed,) = world.on(TimePassed(), after=11.0)
+    assert isinstance(killed, KillNodes)
+    assert Exit(143) in world.on(TimePassed(), after=20.0), "whatever hangs"
 
 
 def test_without_a_head_the_program_on_the_base_is_the_job() -> None:
     plan = replace(PLAN, start="")
     world = World(plan, base=("n1", "n9"))
-    assert world.begun == [Join(BASE), Join(Member("n9", 7))]
+    assert world.begun == [Join(BASE), Join(ElasticNode("n9", 7))]
     world.up()
-    assert world.on(Ended("n1", 0)) == []
-    assert world.on(Ended("n9", 0)) == [Exit(0)]
+    assert world.on(HasEnded("n1", 0)) == []
+    assert world.on(HasEnded("n9", 0)) == [Exit(0)]
     world = World(plan, base=("n1", "n9")).up()
-    assert world.on(Ended("n9", 4)) == [Signal((BASE,))]
-    assert world.on(Ended("n1", 143)) == [Exit(4)]
+    assert world.on(HasEnded("n9", 4)) == [Signal((BASE,))]
+    assert world.on(HasEnded("n1", 143)) == [Exit(4)]
 
 
 def test_what_the_agent_says_is_told_once() -> None:
     world = World().up()
     for _ in range(3):
-        world.on(Tick(), Offered(reason="MaxNodes of alice is reached"), after=10.0)
+        world.on(TimePassed(), Offered(reason="MaxNodes of alice is reached"), after=10.0)
     for _ in range(3):
-        world.on(Tick(), Offered(answered=False), after=10.0)
+        world.on(TimePassed(), Offered(answered=False), after=10.0)
     assert world.said == ["MaxNodes of alice is reached", "no agent answers; the job keeps its size"]
 
 
@@ -351,15 +351,31 @@ def test_whatever_comes_in_whatever_order_the_job_can_be_ended() -> None:
     """All events in all phases: no exception, the base is kept, and at the end there is an exit."""
     hosts = ["n1", "n2", "n3", "n4", "n5"]
     kinds: list[Any] = [
-        Tick(), GROW, Offered(), Offered("shrink", 2, ("n1",)), Offered("expand", 3, ("n1", "n5"), 21), Accepted(True),
-        Accepted(False), Finished(True), Finished(False), Notified(True), Notified(False), Left(), Wanted(2),
-        *(Ready(h) for h in hosts), *(Ended(h, c) for h, c in itertools.product(hosts, (0, 1))),
-    ]  # fmt: skip
+        TimePassed(),
+        GROW,
+        Offered(),
+        Offered("shrink", 2, ("n1",)),
+        Offered("expand", 3, ("n1", "n5"), 21),
+        Accepted(True),
+        Accepted(False),
+        FinishHeard(True),
+        FinishHeard(False),
+        Notified(True),
+        Notified(False),
+        Left(),
+        Wanted(2),
+        *(Ready(h) for h in hosts),
+        *(HasEnded(h, c) for h, c in itertools.product(hosts, (0, 1))),
+    ]
     for seed in range(300):
         draw = random.Random(seed)
         world = World(replace(PLAN, leave=draw.choice(["", "drain"]), notify=draw.choice(["", "hear"])))
         for _ in range(60):
             world.on(draw.choice(kinds), after=draw.choice([0.0, 0.0, 1.0, 30.0]))
             assert world.hosts()[0] == "n1" and len(set(world.hosts())) == len(world.hosts())
-        ended = world.on(Stop(15)) + world.on(Tick(), after=100.0) + world.on(Tick(), after=100.0)
+        ended = [
+            *world.on(StopAsked(15)),
+            *world.on(TimePassed(), after=100.0),
+            *world.on(TimePassed(), after=100.0),
+        ]
         assert Exit(143) in ended

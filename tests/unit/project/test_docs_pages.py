@@ -29,6 +29,7 @@ from penstock.broker.site import read_site
 from penstock.broker.tasks import read_bags
 from penstock.config import load
 from penstock.core.extensions import POINTS
+from penstock.elastic.model import read_elastic
 from penstock.pool.taskfile import read_tasks
 from penstock.provision.queuefile import parse_queue
 from penstock.sbatch.directives import read_directives
@@ -80,7 +81,9 @@ def test_yaml_is_taken_by_what_reads_it(block, tmp_path):
     keys = set(found)
     if isinstance(found, list) or keys & OTHERS:
         return
-    if "stages" in keys:
+    if "elastic" in keys:
+        read_elastic(block.text, "file.yaml", "python3")
+    elif "stages" in keys:
         load_workflow(path)
     elif "sites" in keys:
         read_sites(path)
