@@ -26,9 +26,9 @@ from penstock.malleable.grow import Grower
 from penstock.malleable.launcher_requests import LauncherRequest
 from penstock.malleable.leaving import Leaver
 from penstock.malleable.machine import MalleableJob
-from penstock.malleable.order import QueueOrder
 from penstock.malleable.parts import Tools
 from penstock.malleable.registry import Registry
+from penstock.malleable.reordering import QueueOrder
 from penstock.malleable.rights import Rights
 from penstock.malleable.settings import MalleableSettings
 from penstock.malleable.words import Announcement, ResizePhase

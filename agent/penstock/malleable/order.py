@@ -12,22 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-import structlog
+from penstock.api import Job, Snapshot
 
-from penstock.api import Decision, Job, RanksQueue, Reason, Snapshot, Verb
-from penstock.core.executor import Concern
-from penstock.errors import PenstockError
-from penstock.malleable.parts import MalleablePart, Tools
-from penstock.slurm.base import Changer
-
-__all__ = ["PutBack", "QueueOrder", "put_back"]
-
-_log = structlog.get_logger(__name__)
+__all__ = ["PutBack", "put_back"]
 
 _MARGIN: Final = 1000
 """Points of priority. Under priority/basic each job that is submitted later has one less."""
-_AT_ONCE: Final = 8
-"""Requests in a pass."""
 
 
 class PutBack(NamedTuple):
@@ -52,42 +42,3 @@ def put_back(snapshot: Snapshot, ranks: Mapping[int, int]) -> list[PutBack]:
         if shorter:
             found.append(PutBack(job, job.priority - shorter[-1].priority + _MARGIN, shorter[-1]))
     return found
-
-
-class QueueOrder(MalleablePart):
-    """Puts jobs back as the policy's ranks say."""
-
-    def __init__(self, tools: Tools) -> None:
-        super().__init__(tools)
-        self._done: set[int] = set()
-
-    async def keep(self, shown: Snapshot) -> list[Decision]:
-        """Do so for a few jobs; the decisions taken."""
-        policy = self._settings.policy
-        if not isinstance(policy, RanksQueue) or self._executor.pause_control.off is not None:
-            return []
-        try:
-            ranks = policy.ranks(shown)
-        except Exception:
-            _log.exception("the policy failed", policy=getattr(policy, "name", ""))
-            return []
-        self._done = {number for number in self._done if number in shown.jobs}
-        decisions = []
-        wanted = [w for w in put_back(shown, ranks) if w.job.id not in self._done]
-        for job, nice, behind in wanted[:_AT_ONCE]:
-            subject = f"job {job.id}/order"
-            if job.priority <= 1 or not self._executor.ready(subject):
-                continue
-
-            async def request(slurm: Changer, number: int = job.id, nice: int = nice) -> None:
-                await slurm.update(number, nice=nice)
-
-            payload = {"job": job.id, "nice": nice, "behind": behind.id}
-            try:
-                await self._executor.act("reorder", subject, payload, request, Concern.of("malleable", job))
-            except PenstockError:
-                continue  # the executor has written it down, and backs off
-            self._done.add(job.id)
-            reason = Reason("shortest-first", f"job {behind.id} of the same owner is shorter, and goes first")
-            decisions.append(Decision(Verb.CHANGE, f"job {job.id}", (reason,), {"nice": nice}))
-        return decisions

@@ -26,7 +26,7 @@ def size_of(policy, mine, *others, **changes):
 
 def test_every_policy_says_how_it_is_called_and_what_it_does():
     found = {name: POLICIES.load(name) for name in POLICIES.own}
-    assert set(found) == {"efficiency", "noop", "priced", "static", "throughput", "wide"}
+    assert set(found) == {"efficiency", "noop", "priced", "shortest", "static", "throughput", "wide"}
     for name, policy in found.items():
         made = policy()
         assert made.name == name and (is_joint(made) or callable(made.decide))
