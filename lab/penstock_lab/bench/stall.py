@@ -54,7 +54,8 @@ def program(options: argparse.Namespace) -> None:
     import dmr
 
     path = Path(options.work)
-    app = dmr.App(1, 64, factor=2, method=options.method)
+    first = int(options.sizes.split(",")[0])  # and no other, until the plan says so
+    app = dmr.App(first, first, factor=2, method=options.method)
     cpu = time.process_time()
     count = options.megabytes * 125_000
 
