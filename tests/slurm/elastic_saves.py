@@ -33,7 +33,9 @@ def main() -> None:
         saved = np.load(state)
         first, field = int(saved["sweep"]), saved["field"]
     lower, upper = ROWS * comm.rank // comm.size + 1, ROWS * (comm.rank + 1) // comm.size + 1
+    comm.Barrier()
     if comm.rank == 0:
+        Path("up").touch()
         print(f"program: {comm.size} ranks from sweep {first}", flush=True)
     for sweep in range(first, sweeps):
         if comm.allreduce(len(told)):  # all or none

@@ -354,8 +354,9 @@ def test_a_program_with_checkpoints_ends_with_the_bits_of_a_fixed_run(
     for old in ("state.npz", "result"):
         (home / old).unlink(missing_ok=True)
     mpiexec = Path(PYTHON).parent / "mpiexec"
-    run = f"exec {mpiexec} -n $PENSTOCK_ELASTIC_NODES -ppn 1 {PYTHON} saves.py state.npz result 600 0.1"
+    run = f"rm -f up; exec {mpiexec} -n $PENSTOCK_ELASTIC_NODES -ppn 1 {PYTHON} saves.py state.npz result 600 0.1"
     elastic = {"min": 1, "max": 4, "use": "restart", "run": run, "signal": "USR1", "checkpoint": "state.npz"}
+    elastic["ready"] = "[ -e up ]"
     file = {"name": "saves", "time": "30m", "output": "elastic-%j.log", "elastic": {**elastic, "interval": 0.5}}
     job = submit_file(agent, file)
     job.until_said("grown 1 -> 4 nodes")

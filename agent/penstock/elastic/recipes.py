@@ -93,7 +93,7 @@ def _pool(wish: RecipeWish) -> dict[str, object]:
 
 def _restart(wish: RecipeWish) -> dict[str, object]:
     """A program with checkpoints of its own over all nodes, which is started again with each size."""
-    return {"start": wish.run, "again": wish.run, "grace": 300.0}
+    return {"start": wish.run, "again": wish.run, "settle": 10.0, "grace": 300.0}
 
 
 def _torchrun(wish: RecipeWish) -> dict[str, object]:

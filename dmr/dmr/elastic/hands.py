@@ -256,9 +256,10 @@ class Commands:
 
     def _is_ready(self, process: _Process) -> bool:
         now = time.monotonic()
-        if process.member.host == PROGRAM or not (self._plan.ready or self._plan.ready_line):
+        by_command = self._plan.ready and (process.member.host != PROGRAM or self._plan.again)
+        if not by_command and (process.output is None or not self._plan.ready_line):
             return now - process.since >= self._plan.settle
-        if self._plan.ready_line and process.output is not None:
+        if not by_command and process.output is not None:
             return self._plan.ready_line in _tail(process.output)
         if process.asks is not None:
             code = process.asks.poll()

@@ -60,7 +60,7 @@ class ElasticPlan:
     `again` makes it another kind of job: `start` is then a program over all nodes, which is told by `signal` (or, if
     there is one, by `leave` alone) to save its state and end, and which `again` starts anew on the new set of nodes.
     `checkpoint` is a file that it must have written for that. `finished` is a command that succeeds when the program
-    has nothing left to do.
+    has nothing left to do. It gets no signal before it is `ready`, or has been running for `settle`.
     """
 
     minimum: int
