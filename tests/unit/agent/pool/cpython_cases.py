@@ -104,6 +104,7 @@ def main() -> None:
     """Run them."""
     done = unittest.TextTestRunner(verbosity=2).run(cases(modules(sys.argv[1])))
     wrong = {str(case): said for case, said in [*done.failures, *done.errors]}
+    print()  # cases say their times without an end of the line
     print(json.dumps({"passed": done.testsRun - len(wrong) - len(done.skipped), "wrong": wrong}))
 
 
