@@ -66,13 +66,16 @@ class PoolCall:
     def result(self, number: int, phase: str, why: str) -> Any:  # noqa: ANN401
         """What the function has returned; raises what it has raised in its last attempt, caused by a MemberTraceback,
         and PenstockError if there was no end of its own. Once only: what it left is removed."""
-        result = self._file.with_suffix(".result")
+        told = None
         try:
-            returned, value, *where = cloudpickle.loads(result.read_bytes())  # a member of before does not say where
+            told = self._file.with_suffix(".result").read_bytes()
         except FileNotFoundError:
-            raise PenstockError(f"task {number} {phase}: {why}") from None
+            pass  # what is raised below is to hold nothing of here
         finally:
             self.forget()
+        if told is None:
+            raise PenstockError(f"task {number} {phase}: {why}")
+        returned, value, *where = cloudpickle.loads(told)  # a member of before does not say where
         if not returned:
             raise value from (MemberTraceback(where[0]) if where else None)
         return value

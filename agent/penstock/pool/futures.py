@@ -60,7 +60,8 @@ class _Open:
         try:
             value = self.call.result(self.number, phase, why)
         except BaseException as e:  # whatever the function has raised
-            self.future.set_exception(e)
+            # Where in here it was raised is nobody's business, and would keep all of this as long as the error is kept.
+            self.future.set_exception(e.with_traceback(None))
         else:
             self.future.set_result(value)
 
