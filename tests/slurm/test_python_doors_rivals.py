@@ -3,10 +3,8 @@ In turns, the same rivals in each of a round."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import statistics
 from collections.abc import Iterator
 
 import pytest
@@ -16,11 +14,12 @@ from test_snakemake_rivals import rivals
 
 from conftest import empty
 from penstock_lab.cluster import Cluster
+from penstock_lab.intervals import ratio_of_means
 
 __all__ = ["python"]
 
 pytest.importorskip("distributed")
-ROUNDS = int(os.environ.get("PENSTOCK_TEST_DOORS_ROUNDS", "5"))
+ROUNDS = int(os.environ.get("PENSTOCK_TEST_DOORS_ROUNDS", "1"))
 NODES = 4
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(600 + 1200 * ROUNDS, func_only=True)]
 
@@ -117,9 +116,9 @@ def once(cluster: Cluster, python: str, program: str, way: str, seed: int) -> fl
         empty(cluster)
 
 
-@pytest.mark.parametrize(("tool", "program", "most"), [("Parsl", PARSL, 2.0), ("PSI/J", PSIJ, 0.8)])
-def test_work_that_waits_once(few: Cluster, python: str, tool: str, program: str, most: float):
-    """Parsl's blocks are pilots, too, so that no gain is expected of its executor: the figure is what is wanted."""
+@pytest.mark.parametrize(("tool", "program"), [("Parsl", PARSL), ("PSI/J", PSIJ)])
+def test_work_that_waits_once(few: Cluster, python: str, tool: str, program: str):
+    """What must hold is that all work is done, in both ways; which of them is quicker is told, not asserted."""
     took: dict[str, list[float]] = {"theirs": [], "ours": []}
     for number in range(ROUNDS):
         ways = list(took)
@@ -127,7 +126,5 @@ def test_work_that_waits_once(few: Cluster, python: str, tool: str, program: str
         for way in ways:
             took[way].append(once(few, python, program, way, number))
             print(f"{tool}, round {number}, {way}: {took[way][-1]:.0f} s", flush=True)
-    shares = [ours / theirs for ours, theirs in zip(took["ours"], took["theirs"], strict=True)]
-    means = {way: round(statistics.mean(times)) for way, times in took.items()}
-    print(f"{tool}: {json.dumps(means)}, ours over theirs {min(shares):.2f} to {max(shares):.2f}")
-    assert sum(took["ours"]) < most * sum(took["theirs"])
+    assert len(took["ours"]) == len(took["theirs"]) == ROUNDS
+    print(f"{tool}: ours over theirs {ratio_of_means(took['ours'], took['theirs']).told()}")
