@@ -71,8 +71,8 @@ def program(options: argparse.Namespace) -> None:
     fresh = app.resumed
     notes = path.open("a", buffering=1)
     for step in app.steps():
-        if app.changed and fresh:
-            used = app.comm.reduce(cpu)
+        if app.changed and step:  # with those that stayed
+            used = app.comm.reduce(cpu if fresh else 0.0)
             if app.comm.rank == 0:
                 notes.write(json.dumps({"cpu": used}) + "\n")
         fresh = fresh and not app.changed
