@@ -14,11 +14,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    import numpy as np
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 __all__ = [
     "IndexSet",
@@ -35,8 +32,6 @@ __all__ = [
     "reachable",
     "regular",
     "scattered",
-    "shared_by",
-    "shared_with",
     "strips",
 ]
 
@@ -58,7 +53,7 @@ class Points:
 
     __slots__ = ("numbers",)
 
-    def __init__(self, numbers: np.ndarray[Any, Any]) -> None:
+    def __init__(self, numbers: Any) -> None:  # noqa: ANN401 - an array; this module knows no numpy
         self.numbers = numbers
 
     def __len__(self) -> int:
@@ -180,38 +175,12 @@ def cut(held: IndexSet, low: int, high: int) -> IndexSet:
 
 
 def common(source: IndexSet, target: IndexSet) -> list[Piece]:
-    """The elements that are in both sets; each index is at most once in either."""
-    if scattered(source) or scattered(target):
-        from dmr import points
-
-        return points.common(source, target)
+    """The elements that are in both sets without points; each index is at most once in either; see `dmr.points`."""
     if len(source) * len(target) <= _FEW:
         pairs = itertools.product(_placed(source), _placed(target))
         return [piece for mine, yours in pairs for piece in _meet(*mine, *yours)]
     ours, theirs = _regular(_sweep(_sorted_runs(source), _sorted_runs(target)))
     return [Piece(a, b) for a, b in zip(ours, theirs, strict=True)]
-
-
-def shared_with(source: IndexSet, targets: Sequence[IndexSet], n: int) -> list[list[Piece]]:
-    """What one set has in common with each of others, over an axis of `n` elements: `common` for many at once."""
-    find = _finder(n, [source, *targets])
-    return [find(source, target) for target in targets]
-
-
-def shared_by(sources: Sequence[IndexSet], target: IndexSet, n: int) -> list[list[Piece]]:
-    """What each of others has in common with one set, seen from the other side."""
-    find = _finder(n, [*sources, target])
-    return [find(source, target) for source in sources]
-
-
-def _finder(n: int, sets: Sequence[IndexSet]) -> Callable[[IndexSet, IndexSet], list[Piece]]:
-    if not any(map(scattered, sets)):
-        return common
-    from dmr import points
-
-    finder = points.Finder(n, sets)
-    # Two sets without points are compared as ever: their other end does not know what else there is.
-    return lambda a, b: points.common(a, b, finder) if scattered(a) or scattered(b) else common(a, b)
 
 
 # Up to here sets are compared strip by strip; beyond it, run by run in ascending order.

@@ -1,4 +1,4 @@
-"""Index sets without regularity: many numbers at once, by numpy. `dmr.plan` calls it where a set has `Points`.
+"""Index sets without regularity: many numbers at once, by numpy, for sets with `dmr.plan.Points`.
 
 Wherever one of two sets has points, what both share is in the order of the source: whoever gives and whoever gets
 finds the same order, each from its own side.
@@ -14,7 +14,7 @@ import numpy as np
 from dmr import plan
 from dmr.plan import IndexSet, Piece, Points, Strip
 
-__all__ = ["Finder", "as_set", "common", "numbers", "partition_problem", "spans"]
+__all__ = ["Finder", "as_set", "common", "numbers", "partition_problem", "shared_by", "shared_with", "spans"]
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -86,7 +86,9 @@ class Finder:
 
 
 def common(source: IndexSet, target: IndexSet, finder: Finder | None = None) -> list[Piece]:
-    """What two sets share, of which one has points at least, in the order of the source."""
+    """What two sets share; in the order of the source where one of them has points."""
+    if not plan.scattered(source) and not plan.scattered(target):
+        return plan.common(source, target)
     finder = finder or Finder()
     if plan.scattered(source):
         places = finder.places(target, numbers(source))
@@ -99,6 +101,18 @@ def common(source: IndexSet, target: IndexSet, finder: Finder | None = None) -> 
         theirs = theirs[order]
         ours = places[theirs]
     return [Piece(_points(ours), _points(theirs))] if len(ours) else []
+
+
+def shared_with(source: IndexSet, targets: Sequence[IndexSet], n: int) -> list[list[Piece]]:
+    """What one set has in common with each of others, over an axis of `n` elements: `common` for many at once."""
+    finder = Finder(n, [source, *targets])
+    return [common(source, target, finder) for target in targets]
+
+
+def shared_by(sources: Sequence[IndexSet], target: IndexSet, n: int) -> list[list[Piece]]:
+    """What each of others has in common with one set, seen from the other side."""
+    finder = Finder(n, [*sources, target])
+    return [common(source, target, finder) for source in sources]
 
 
 def partition_problem(sets: Sequence[IndexSet], n: int) -> str:
@@ -143,7 +157,8 @@ def _points(array: Numbers) -> Points:
 
 def _expand(part: Strip | Points) -> Numbers:
     if isinstance(part, Points):
-        return part.numbers
+        held: Numbers = part.numbers
+        return held
     start, size, period, count = part
     return (start + np.arange(count)[:, None] * period + np.arange(size)).reshape(-1)
 

@@ -58,14 +58,14 @@ def ways(route: Route, item: Item) -> Ways:
     if route.old_rank is not None:
         mine = item.old.sends(shape, olds, route.old_rank)
         theirs = zip(*(item.new.sets(shape, news, rank) for rank in range(news)), strict=True)
-        by_axis = [plan.shared_with(ours, sets, n) for ours, sets, n in zip(mine, theirs, shape, strict=True)]
+        by_axis = [points.shared_with(ours, sets, n) for ours, sets, n in zip(mine, theirs, shape, strict=True)]
         for rank, shared in zip(route.new, zip(*by_axis, strict=True), strict=True):
             if all(shared):
                 gives[rank] = [_positions([piece.source for piece in pieces]) for pieces in shared]
     if route.new_rank is not None:
         mine = item.new.sets(shape, news, route.new_rank)
         theirs = zip(*(item.old.sends(shape, olds, rank) for rank in range(olds)), strict=True)
-        by_axis = [plan.shared_by(sets, ours, n) for sets, ours, n in zip(theirs, mine, shape, strict=True)]
+        by_axis = [points.shared_by(sets, ours, n) for sets, ours, n in zip(theirs, mine, shape, strict=True)]
         for rank, shared in zip(route.old, zip(*by_axis, strict=True), strict=True):
             if all(shared):
                 gets[rank] = [_positions([piece.target for piece in pieces]) for pieces in shared]

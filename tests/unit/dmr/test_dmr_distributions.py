@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmr import plan
+from dmr import plan, points
 from dmr.distributions import (
     Block,
     Block2D,
@@ -92,7 +92,7 @@ def test_every_element_arrives_once_at_its_place(
             sent = before.sends(shape, olds, source)
             places = itertools.product(*(range(plan.length(held)) for held in sent))
             sent_block = dict(zip(places, elements(sent), strict=True))
-            pieces = list(map(plan.common, sent, after.sets(shape, news, target)))
+            pieces = list(map(points.common, sent, after.sets(shape, news, target)))
             for choice in itertools.product(*pieces):
                 froms = itertools.product(*(plan.indices((piece.source,)) for piece in choice))
                 tos = itertools.product(*(plan.indices((piece.target,)) for piece in choice))

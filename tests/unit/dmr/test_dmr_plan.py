@@ -74,7 +74,7 @@ def test_cutting_counts_in_the_order_of_the_set(both: list[tuple[IndexSet, list[
 def test_pieces_name_each_common_element_once_and_where_it_is(both: list[tuple[IndexSet, list[int]]]) -> None:
     (ours, mine), (theirs, yours) = both
     found = []
-    for source, target in plan.common(ours, theirs):
+    for source, target in points.common(ours, theirs):
         if isinstance(source, plan.Strip) and isinstance(target, plan.Strip):
             assert (source.length, source.runs) == (target.length, target.runs)
         here = [mine[i] for i in plan.indices((source,))]
@@ -88,9 +88,9 @@ def test_both_ends_find_the_same_pieces_in_the_same_order(both: list[tuple[Index
     """With a table of the whole axis and without it, for one pair and among others."""
     (ours, _), (theirs, _) = both
     others = [(), plan.everything(0, 90), (plan.Points(np.arange(90)[::-1].copy()),)]
-    expected = _listed(plan.common(ours, theirs))
-    assert _listed(plan.shared_with(ours, [*others, theirs], n)[-1]) == expected
-    assert _listed(plan.shared_by([*others, ours, *others], theirs, n)[3]) == expected
+    expected = _listed(points.common(ours, theirs))
+    assert _listed(points.shared_with(ours, [*others, theirs], n)[-1]) == expected
+    assert _listed(points.shared_by([*others, ours, *others], theirs, n)[3]) == expected
 
 
 def _listed(pieces: list[plan.Piece]) -> list[tuple[int, int]]:
