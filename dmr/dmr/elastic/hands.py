@@ -92,6 +92,7 @@ class Commands:
         own = {
             "PENSTOCK_ELASTIC_JOB": str(job),
             "PENSTOCK_ELASTIC_HEAD": socket.gethostname(),
+            "PENSTOCK_ELASTIC_FIRST": environ.get("SLURMD_NODENAME", ""),
             "PENSTOCK_ELASTIC_PORT": str(_free_port()),
             "PENSTOCK_ELASTIC_FOLDER": str(self._folder),
             "PENSTOCK_ELASTIC_WANT": str(self._want),
