@@ -397,7 +397,7 @@ def test_torchrun_trains_on_one_four_and_two_nodes(
     agent: Agent, contained: Cluster, home: Path, torch_python: str
 ) -> None:
     agent.start()
-    steps = 400
+    steps = 300
     (home / "trains.py").write_text((Path(__file__).parent / "elastic_trains.py").read_text())
     shutil.rmtree(home / "training", ignore_errors=True)
     (home / "training").mkdir()
