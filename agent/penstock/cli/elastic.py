@@ -26,7 +26,7 @@ _MOST = 1 << 20
 @click.option("--dry-run", is_flag=True, help="Print the job script, and submit nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def elastic(file: Path, words: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
-    """Submit a job whose nodes come and go with the queue, without MPI.
+    """Submit a job whose nodes come and go, without MPI.
 
     FILE says what runs when nodes join and leave; what follows it are options of sbatch.
 

@@ -102,10 +102,14 @@ def _torchrun(wish: RecipeWish) -> dict[str, object]:
     python = shlex.quote(wish.python)
     return {
         "join": (
+            # An agent that stays the first one tells those that come later no address (torch 2.13), unless each round
+            # has a store of its own. And where two have one host name, each would take itself for the rendezvous' host.
+            "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1\n"
+            'if [ "$PENSTOCK_HOST" = "$PENSTOCK_ELASTIC_FIRST" ]; then is=true; else is=false; fi\n'
             f"exec {python} -m torch.distributed.run --nnodes={wish.minimum}:{wish.maximum} --nproc-per-node={slots} "
             '--rdzv-backend=c10d --rdzv-endpoint="$PENSTOCK_ELASTIC_HEAD:$PENSTOCK_ELASTIC_PORT" '
-            '--rdzv-id="$PENSTOCK_ELASTIC_JOB" --rdzv-conf=last_call_timeout=2,join_timeout=300 --max-restarts=1000 '
-            f"--monitor-interval=1 {wish.options} {wish.run}"
+            '--rdzv-id="$PENSTOCK_ELASTIC_JOB" --rdzv-conf="is_host=$is,last_call_timeout=2,join_timeout=300" '
+            f"--max-restarts=1000 --monitor-interval=1 {wish.options} {wish.run}"
         ),
         "settle": 5.0,
         "grace": 30.0,

@@ -66,6 +66,7 @@ class _Process:
     popen: subprocess.Popen[bytes]
     output: Path | None
     since: float
+    offset: int = 0  # of what it writes, in its output
     ready: bool = False
     asks: subprocess.Popen[bytes] | None = None
     asked: float = 0.0
@@ -92,6 +93,7 @@ class Commands:
         own = {
             "PENSTOCK_ELASTIC_JOB": str(job),
             "PENSTOCK_ELASTIC_HEAD": socket.gethostname(),
+            "PENSTOCK_ELASTIC_FIRST": environ.get("SLURMD_NODENAME", ""),
             "PENSTOCK_ELASTIC_PORT": str(_free_port()),
             "PENSTOCK_ELASTIC_FOLDER": str(self._folder),
             "PENSTOCK_ELASTIC_WANT": str(self._want),
@@ -162,6 +164,7 @@ class Commands:
         self._start(ElasticNode(PROGRAM, self._job), ["bash", "-c", line], environ, None)
 
     def _start(self, member: ElasticNode, argv: list[str], environ: Mapping[str, str], output: Path | None) -> None:
+        offset = output.stat().st_size if output is not None and output.exists() else 0
         try:
             popen = subprocess.Popen(
                 argv,
@@ -174,7 +177,7 @@ class Commands:
             print(f"elastic: {argv[0]} cannot be started: {error}", file=sys.stderr, flush=True)
             self._failed.append(HasEnded(member.host, 127))
             return
-        self._running[member.host] = _Process(member, popen, output, time.monotonic())
+        self._running[member.host] = _Process(member, popen, output, time.monotonic(), offset)
 
     def _signal(self, members: Sequence[ElasticNode], number: int) -> None:
         companions: set[int] = set()
@@ -260,7 +263,7 @@ class Commands:
         if not by_command and (process.output is None or not self._plan.ready_line):
             return now - process.since >= self._plan.settle
         if not by_command and process.output is not None:
-            return self._plan.ready_line in _tail(process.output)
+            return self._plan.ready_line in _tail(process.output, process.offset)
         if process.asks is not None:
             code = process.asks.poll()
             if code is None:
@@ -317,10 +320,10 @@ def _free_port() -> int:
         return port
 
 
-def _tail(path: Path) -> str:
+def _tail(path: Path, offset: int) -> str:
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL))
+            file.seek(max(offset, path.stat().st_size - _TAIL))
             return file.read().decode(errors="replace")
     except OSError:
         return ""

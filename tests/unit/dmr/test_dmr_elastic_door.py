@@ -138,8 +138,10 @@ def test_join_fails_on_one_node_and_the_other_is_told_to_leave(place: Path) -> N
 def test_ready_by_a_command_and_by_a_line(place: Path) -> None:
     join = "sleep 0.3; echo up and running; touch up-$PENSTOCK_HOST; sleep 60"
     for ready in ({"ready": "[ -e up-$PENSTOCK_HOST ]"}, {"ready_line": "up and running"}):
-        for old in (*place.glob("up-*"), *place.glob("folder/*.out")):
+        for old in place.glob("up-*"):
             old.unlink()
+        (place / "folder").mkdir(exist_ok=True)
+        (place / "folder" / "n3.out").write_text("up and running\n")  # of one that was there before
         agent = FakeAgent(GROW)
         start = "until [ -e up-n2 ] && [ -e up-n3 ]; do sleep 0.05; done; sleep 1.5"
         plan = plans.of_mapping(
@@ -147,6 +149,7 @@ def test_ready_by_a_command_and_by_a_line(place: Path) -> None:
         )
         code, said = run(plan, agent, place)
         assert code == 0 and "grown 1 -> 3 nodes" in said, said
+        assert (place / "up-n3").exists()
 
 
 def test_leave_and_notify_hear_what_it_is_about(place: Path) -> None:
