@@ -230,7 +230,7 @@ def test_the_supervisor_is_killed(agent: Agent, contained: Cluster, home: Path) 
     agent.start()
     job = Elastic(agent, "--nodes", "1:4", *QUICK, *HEAD, "--join", WORK)
     job.until_said("grown 1 -> 4 nodes")
-    contained.run_as("root", ["pkill", "-KILL", "-u", contained.users["alice"], "-f", "options.json"])
+    contained.run_as("root", ["pkill", "-KILL", "-u", contained.users["alice"], "-f", "slurm_script"])
     until("the job has ended", job.ended, 60)
     assert_nothing_left(contained)
 
