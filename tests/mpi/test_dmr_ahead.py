@@ -234,7 +234,9 @@ joining._CONNECT_LIMIT = 5
 """
 
 
-@pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.parametrize(
+    "death", [pytest.param(one, marks=[pytest.mark.long] if one == "while it is waited for" else []) for one in DEATHS]
+)
 @pytest.mark.parametrize("method", ["replace", pytest.param("merge", marks=pytest.mark.long)])
 def test_a_new_process_dies(ahead, tmp_path: Path, key: credential.Key, death: str, method: str) -> None:
     """Wherever its start stands: the program goes on with all its data. It takes the next offer up, unless a
@@ -254,7 +256,8 @@ def test_a_new_process_dies(ahead, tmp_path: Path, key: credential.Key, death: s
         return None
 
     with FakeAgent(key, (4,), patience=2, veto=refused) as agent:
-        sizes, _ = ahead(script, agent, noise=True)
+        # What dies before MPI knows it is not missed before this limit.
+        sizes, _ = ahead(script, agent, noise=True, DMR_START_TIMEOUT="40")
     assert (tmp_path / "died").exists()
     assert sizes == ([2] if broken else [2, 4])
     assert len(agent.of(wire.Refuse)) >= 4 if broken else len(agent.of(wire.Refuse)) == 1
