@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -66,7 +68,7 @@ class FakeAgent:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, text in (("srun", SRUN), ("scancel", SCANCEL)):
@@ -76,7 +78,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PLACE", str(tmp_path))
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    for steps in tmp_path.glob("job-*"):  # Slurm ends what is left of a job's steps with the job
+        for pid in steps.read_text().split():
+            with contextlib.suppress(OSError):
+                if f"PLACE={tmp_path}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    os.killpg(int(pid), signal.SIGKILL)
 
 
 GROW = wire.CheckReply(action="expand", size=3, epoch=1, nodes=("n1", "n2", "n3"), companion=20)
