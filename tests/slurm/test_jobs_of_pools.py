@@ -207,8 +207,10 @@ while IFS= read -r line; do
     echo "$line: $code"; cat out; sed 's/^/err: /' err | sort
 done < steps
 """
-# What an srun of Slurm's says of itself besides.
-ASIDE = re.compile(r"err: srun: (Force Terminated|launch/slurm|cluster configuration lacks|Job \d+ step|Step created)")
+# What an srun of Slurm's says of itself besides; of a node that is "down" when a task is killed while it connects.
+ASIDE = re.compile(
+    r"err: srun: (Force Terminated|launch/slurm|cluster configuration lacks|Job \d+ step|Step created|error: IO: Hey)"
+)
 
 
 def told_by_steps(site: PoolSite, partition: str) -> list[str]:
