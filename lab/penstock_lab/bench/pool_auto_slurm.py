@@ -37,6 +37,7 @@ import click
 import numpy as np
 
 from penstock.host import files
+from penstock.select.workload import times_of
 from penstock_lab.bench.pool import COMMAND, World
 from penstock_lab.paired.poolpairs import AUTO, HQ, PoolWindow, report
 from penstock_lab.paired.poolways import PoolOutcome
@@ -191,15 +192,6 @@ def agent(world: World) -> Iterator[None]:
         process.wait(60)
 
 
-def union(spans: Sequence[tuple[float, float]]) -> float:
-    """Seconds in which at least one of them was."""
-    found, until = 0.0, -math.inf
-    for begin, end in sorted(spans):
-        found += max(end - max(begin, until), 0.0)
-        until = max(until, end)
-    return found
-
-
 def beyond(spans: Sequence[tuple[float, float]]) -> float:
     """Node-seconds over the cap, of jobs of one node each."""
     changes = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
@@ -224,7 +216,10 @@ def outcome(world: World, tasks: Tasks, begun: float, cancelled: int) -> PoolOut
     if any(row[3] != "1" for row in rows):
         raise RuntimeError(f"jobs of several nodes: {rows}")
     held = sum(end - start for start, end in jobs.values())
-    idle = held - sum(union(each) for each in tasks.spans.values())
+    busy = sum(
+        times_of((((begin, begin), (begin, end))) for begin, end in each).execution for each in tasks.spans.values()
+    )
+    idle = held - busy
     work = sum(end - start for each in tasks.spans.values() for start, end in each)
     over = beyond(list(jobs.values()))
     return PoolOutcome(tasks.last - begun, held, max(idle, 0.0), held - work / CORES, len(rows), cancelled, over)
