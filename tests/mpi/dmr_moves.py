@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
-import traceback
 import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import fake_gpu
 import numpy as np
 from mpi4py import MPI
+from mpi_cases import run
 
 from dmr import distributions, exchange, plan, points
 from dmr.bridge import Bridge
@@ -453,25 +453,9 @@ CASES: dict[str, Callable[[], None]] = {
 }
 
 
-def main(cases: list[str]) -> None:
-    for case in cases:
-        began = MPI.Wtime()
-        if case == "pairs":
-            everything(SIZES, [60, 600, 1 << 20], every=23)
-        elif case == "all":
-            everything(SIZES, [60, 600, 1 << 20])
-        else:
-            CASES[case]()
-        WORLD.Barrier()
-        if WORLD.rank == 0:
-            print(f"{case}: good, {MPI.Wtime() - began:.1f} s", flush=True)
+CASES["pairs"] = partial(everything, SIZES, [60, 600, 1 << 20], every=23)
+CASES["all"] = partial(everything, SIZES, [60, 600, 1 << 20])
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except BaseException:
-        # The others may wait for this rank for ever.
-        traceback.print_exc()
-        sys.stderr.flush()
-        WORLD.Abort(1)
+    run(CASES)

@@ -6,8 +6,6 @@ On eight ranks, where nothing else is said.
 from __future__ import annotations
 
 import itertools
-import sys
-import traceback
 import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 from dmr_moves import joined, old_side
 from mpi4py import MPI
+from mpi_cases import run
 
 import dmr
 from dmr.bridge import Bridge
@@ -214,19 +213,5 @@ def while_running() -> None:
 CASES = {f.__name__: f for f in (to_owners, from_and_to_other_kinds, memory_of_owners, wrong_owners, while_running)}
 
 
-def main(cases: list[str]) -> None:
-    for case in cases:
-        CASES[case]()
-        WORLD.Barrier()
-        if WORLD.rank == 0:
-            print(f"{case}: good", flush=True)
-
-
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except BaseException:
-        # The others may wait for this rank for ever.
-        traceback.print_exc()
-        sys.stderr.flush()
-        WORLD.Abort(1)
+    run(CASES)

@@ -224,8 +224,8 @@ def test_the_remote_shell_reaches_the_job_that_holds_a_host(place: Path) -> None
 
 
 def test_a_step_elsewhere_knows_nothing_of_the_batch_script() -> None:
-    environ = {"SLURM_JOB_ID": "7", "SLURM_CONF": "/etc/slurm.conf", "PMI_RANK": "0", "HOME": "/home/alice"}
-    assert cleaned(environ) == {"SLURM_CONF": "/etc/slurm.conf", "HOME": "/home/alice"}
+    environ = {"SLURM_JOB_ID": "7", "SLURM_CONF": "slurm.conf", "PMI_RANK": "0", "HOME": "alice"}
+    assert cleaned(environ) == {"SLURM_CONF": "slurm.conf", "HOME": "alice"}
     assert srun(ElasticNode("n2", 20), "work")[:2] == ["srun", "--jobid=20"]
 
 
