@@ -255,6 +255,49 @@ async def test_what_can_be_changed_of_a_waiting_job(world):
     assert (await world.look(job)).dependency == ""
 
 
+async def test_a_waiting_job_may_ask_for_another_number_of_nodes(world):
+    backend = world.backend
+    blocker = await running(world, nodes=8)
+    job = await backend.submit(sleeper(300, nodes=1))
+    range_ = await backend.submit(sleeper(300, nodes=6, min_nodes=2))
+    fewer = await backend.submit(sleeper(300, nodes=4, cpus="2"))
+    before = await world.look(job)
+    await backend.update(job, nodes=3, time_limit=7200.0)
+    seen = await world.look(job)
+    assert (seen.num_nodes, seen.least_nodes, seen.time_limit) == (3, 3, 7200.0)
+    assert (seen.submit, seen.eligible) == (before.submit, before.eligible)
+    await backend.update(range_, nodes=2)
+    await backend.update(fewer, nodes=3)
+    assert ((await world.look(range_)).num_nodes, (await world.look(range_)).least_nodes) == (2, 2)
+    with pytest.raises(NotPermitted):
+        await world.other.update(job, nodes=2)
+    with pytest.raises(NotFound):
+        await backend.update(UNKNOWN_JOB, nodes=2)
+    with pytest.raises(Infeasible):
+        await backend.update(blocker, nodes=2)
+    for many in (0, 9):
+        with pytest.raises(Infeasible):
+            await backend.update(job, nodes=many)
+    assert (await world.look(job)).num_nodes == 3
+    await backend.update(job, nodes=2, time_limit=600.0)
+    await backend.cancel(blocker)
+    for number, count in ((job, 2), (range_, 2), (fewer, 3)):
+        assert len((await world.until(number, RUNNING)).nodes) == count
+    with pytest.raises(Infeasible):
+        await backend.update(job, nodes=3)
+
+
+async def test_a_job_that_was_put_back_starts_with_another_number_of_nodes(world):
+    backend = world.backend
+    job = await running(world, nodes=4, requeue=True)
+    await backend.requeue(job)
+    await world.until(job, PENDING)
+    await backend.update(job, nodes=2, time_limit=1200.0)
+    await backend.update(job, begin="now")
+    seen = await world.until(job, RUNNING)
+    assert (len(seen.nodes), seen.time_limit, seen.restarts) == (2, 1200.0, 1)
+
+
 async def test_what_can_be_changed_of_a_running_job(world):
     backend = world.backend
     job = await running(world, time_limit=1200.0)

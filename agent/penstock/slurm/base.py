@@ -212,15 +212,18 @@ class Changer(Protocol):
         nodelist: Collection[str] | None = None,
         reset_age: bool = False,
         nice: int | None = None,
+        nodes: int | None = None,
     ) -> None:
         """Change what is given, leave the rest. An empty `dependency` removes it; `begin` is the earliest start, also
         of a job that had none, and leaves a hold of anybody as it is; `nodelist` are the nodes it must have, none: any.
         `nice` takes so much off the
         priority that it would have (0: nothing), and it goes on ageing; no user may say less than 0 (`NotPermitted`).
+        `nodes` is how many it asks for from now on, with as many processors on each as before; it keeps its place and
+        its age. What it has asked for in all, such as tasks, stays.
         `reset_age`: it ages from now on (ResetAccrueTime), if it was known from when on it would; without that a job
         whose `begin` is brought forward ages from the old one. A user may lower, not raise, the priority of a job and
         the time limit of one that runs (`NotPermitted`). Only a pending job takes a `dependency`, a `begin`, a
-        `nodelist` or `reset_age` (`Infeasible`)."""
+        `nodelist`, `nodes` or `reset_age` (`Infeasible`)."""
         ...
 
     async def reserve(self, spec: ReservationSpec) -> Reservation:

@@ -153,6 +153,7 @@ class CliBackend(CliSubmission):
         nodelist: Collection[str] | None = None,
         reset_age: bool = False,
         nice: int | None = None,
+        nodes: int | None = None,
     ) -> None:
         """See `Backend.update`. Slurm keeps limits in whole minutes: rounded up. An ended job is `Infeasible`."""
         changes = []
@@ -170,10 +171,24 @@ class CliBackend(CliSubmission):
             changes.append("ResetAccrueTime")
         if nice is not None:
             changes.append(f"Nice={int(nice)}")
+        if nodes is not None:
+            changes += await self._size(job, int(nodes))
         if changes:
             # "Changes to job priority are not persistent": said to a user whose change was made all the same.
             tolerated = ["are not persistent"] if priority is not None else []
             await self._change(["scontrol", "update", f"jobid={int(job)}", *changes], tolerated=tolerated)
+
+    async def _size(self, job: int, nodes: int) -> list[str]:
+        """The words for so many nodes. Of more than there are Slurm makes half of the change, or all of it and never
+        starts the job; nor does it where the processors are left that more nodes had."""
+        seen = await self._look(job)
+        if seen is None:
+            raise NotFound(f"job {job} is not there")
+        if not seen.pending:
+            raise Infeasible(f"job {job} is {seen.state}; only a pending job can ask for another number of nodes")
+        await self._check_size(seen.partition.partition(",")[0], nodes)
+        cpus = max(math.ceil(seen.num_cpus * nodes / max(seen.least_nodes, 1)), 1)
+        return [f"NumNodes={nodes}-{nodes}", f"NumCPUs={cpus}"]  # one number of nodes leaves the most as it is
 
     # -- reservations -------------------------------------------------------------------------------------------
 

@@ -235,6 +235,7 @@ class PyslurmBackend(CliBackend):
         nodelist: Collection[str] | None = None,
         reset_age: bool = False,
         nice: int | None = None,
+        nodes: int | None = None,
     ) -> None:
         """See `Backend.update` and `CliBackend.update`."""
         changes: dict[str, object] = {}
@@ -246,7 +247,8 @@ class PyslurmBackend(CliBackend):
             changes["priority"] = int(priority)
         if begin is not None:
             changes["begin_time"] = begin
-        commanded = nodelist is not None or reset_age or nice is not None  # what pyslurm cannot say
+        # What pyslurm cannot say, or says and does not do.
+        commanded = reset_age or any(new is not None for new in (nodelist, nice, nodes))
         if not changes and not commanded:
             return
         if not commanded and await self._fits():
@@ -264,6 +266,7 @@ class PyslurmBackend(CliBackend):
             nodelist=nodelist,
             reset_age=reset_age,
             nice=nice,
+            nodes=nodes,
         )
 
     async def hold(self, job: int) -> None:

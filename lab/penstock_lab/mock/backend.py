@@ -297,6 +297,7 @@ class MockBackend:
         nodelist: Collection[str] | None = None,
         reset_age: bool = False,
         nice: int | None = None,
+        nodes: int | None = None,
     ) -> None:
         """Change a job."""
         self.driver.settle()
@@ -310,6 +311,7 @@ class MockBackend:
             nodelist=nodelist,
             reset_age=reset_age,
             nice=nice,
+            nodes=nodes,
         )
         self.driver.settle()
 

@@ -228,6 +228,7 @@ class MockClient:
         nodelist: Collection[str] | None = None,
         reset_age: bool = False,
         nice: int | None = None,
+        nodes: int | None = None,
     ) -> None:
         """Change a job."""
         await self._call(
@@ -240,6 +241,7 @@ class MockClient:
             nodelist=None if nodelist is None else list(nodelist),
             reset_age=reset_age,
             nice=nice,
+            nodes=nodes,
         )
 
     async def close(self) -> None:

@@ -182,6 +182,7 @@ class Controller:
         nodelist: Collection[str] | None = None,
         reset_age: bool = False,
         nice: int | None = None,
+        nodes: int | None = None,
     ) -> None:
         """`scontrol update`: all of it or nothing."""
         found, operator = self.engine.job(job), self._operator(user)
@@ -189,7 +190,7 @@ class Controller:
         if found.state.ended:
             raise Infeasible(f"Job {job} has already completed ({found.state})")
         pending = found.state is JobState.PENDING
-        if not pending and (reset_age or any(new is not None for new in (dependency, begin, nodelist))):
+        if not pending and (reset_age or any(new is not None for new in (dependency, begin, nodelist, nodes))):
             raise Infeasible(f"Job {job} is no longer pending execution")
         if time_limit is not None and time_limit > found.time_limit and not operator:
             allowed = self.engine.partitions[found.partition].max_time or math.inf
@@ -206,8 +207,11 @@ class Controller:
             raise Infeasible(f"Job is in held state; pending scheduler release: {job}")
         required = None if nodelist is None else required_nodes(self.engine, nodelist, found.partition)
         begins = None if begin is None else begin_time(begin, self.engine.now)
+        spec = found.spec if nodes is None else self._resized(found, nodes)
         if time_limit is not None:
             found.time_limit = time_limit
+        if nodes is not None:
+            found.spec, found.num_nodes = spec, nodes
         if parsed is not None:
             found.dependency = parsed
         if reset_age and found.accrued is not None:
@@ -285,6 +289,15 @@ class Controller:
             return [job.record() for job in self.engine.records_of.get(user, []) if told(job)]
         tasks = {i: [job.record() for job in self.engine.accounted(i) if told(job)] for i in sorted(set(ids))}
         return [of_array(i, found) if len(found) > 1 else found[0] for i, found in tasks.items() if found]
+
+    def _resized(self, job: SimJob, nodes: int) -> JobSpec | Allocation:
+        """What a pending job asks for with so many nodes; `Infeasible` where there are not so many."""
+        partition = self.engine.partitions[job.partition]
+        if not 1 <= nodes <= min(self.engine.machine.within[job.partition].bit_count(), partition.max_nodes or math.inf):
+            raise Infeasible(f"Node count specification invalid for job {job.id}: {nodes}")
+        if isinstance(job.spec, JobSpec):
+            return replace(job.spec, nodes=nodes, min_nodes=None)
+        return replace(job.spec, nodes=nodes)
 
     def _possible(self, job: SimJob) -> Ask:
         """What the job asks for; `Infeasible` when it never could start, however long it waits."""
