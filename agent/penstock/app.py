@@ -57,6 +57,7 @@ from penstock.messages import figures as message_figures
 from penstock.messages.channels import channels_of
 from penstock.messages.messenger import Messenger
 from penstock.messages.sources import join, tell_reserved
+from penstock.moldable.controller import MoldableController
 from penstock.off.doors import way_out
 from penstock.off.drain import Drain
 from penstock.predictions.glance import WaitGlance
@@ -166,7 +167,8 @@ class App:
             self.want_look,
             self._expected_wait,
         )
-        self.owner_of = owner_of(store, self.observer, self.malleable)
+        self.moldable = MoldableController(self.observer, self.executor, store, clock, self.want_look)
+        self.owner_of = owner_of(store, self.observer, self.malleable, self.moldable)
         self.request_audit = RequestAudit(self.auditor, clock, self.owner_of)
         self.workflows: WorkflowController | None = None
         self.inbox: Inbox | None = None
@@ -258,7 +260,8 @@ class App:
         self.predictions.start(site.cluster)
         self.messenger.configure(self.config, site.mail_domain)
         join(self.messenger, self.executor, self.workflows, self.clock)
-        asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.malleable)
+        parts = (self.workflows, self.malleable)
+        asked = (self.store, self.observer, self.executor, self.clock, *parts, self.moldable)
         predictions = self.predictions
         outlook = WaitOutlook(
             self.store,
@@ -269,7 +272,6 @@ class App:
         )
         trial = Trial(self.store, self.observer, predictions.recorder.past, rules)
         operators = Operators(self.backend.operators, self.clock, self._serves)
-        parts = (self.workflows, self.malleable)
         drained = (self.backend, self.executor, self.store, self.clock, *parts)
         self.drain = Drain(lambda: self.config, *drained, accrues=rules.accrues)
         known_operations = operations(
@@ -310,6 +312,7 @@ class App:
                 self.predictions.recorder,
                 self.workflows,
                 *([self.malleable] if resizes else []),
+                self.moldable,
                 self.feeds,
                 Slots(self.config, self.backend, self.executor, self.clock, self.told_of_reserved),
                 self.auditor,

@@ -1,5 +1,6 @@
 """What a backend guarantees of jobs in the queue: estimates, hold, requeue, update, dependencies, hostile names."""
 
+import signal
 from datetime import datetime, timedelta
 
 import pytest
@@ -296,6 +297,20 @@ async def test_a_job_that_was_put_back_starts_with_another_number_of_nodes(world
     await backend.update(job, begin="now")
     seen = await world.until(job, RUNNING)
     assert (len(seen.nodes), seen.time_limit, seen.restarts) == (2, 1200.0, 1)
+
+
+async def test_who_takes_a_signal(world):
+    backend = world.backend
+    waiting = await backend.submit(sleeper(hold=True))
+    job = await running(world)
+    bare = await backend.allocate(Allocation("bare", 1, 600.0), 10.0)
+    for number, error in ((waiting, Infeasible), (bare, Infeasible), (UNKNOWN_JOB, NotFound)):
+        with pytest.raises(error):
+            await backend.signal(number, signal.SIGUSR1)
+    with pytest.raises(NotPermitted):
+        await world.other.signal(job, signal.SIGUSR1)
+    await backend.signal(job, signal.SIGWINCH)  # which nobody minds
+    assert (await world.look(job)).running
 
 
 async def test_what_can_be_changed_of_a_running_job(world):

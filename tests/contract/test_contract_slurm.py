@@ -2,8 +2,12 @@
 
 import asyncio
 import os
+import shutil
+import signal
 import stat
+import tempfile
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -232,3 +236,31 @@ async def test_a_request_whose_salloc_died_is_withdrawn_or_kept(slurm_world, tmp
             await backend.allocate(Allocation("orphan", 1, 60.0), 10.0)
         (job,) = await backend.find("orphan")
         assert (await slurm_world.look(job)).state.ended
+
+
+async def test_a_signal_reaches_the_script_and_none_of_its_programs(real_world):
+    folder = Path(tempfile.mkdtemp(prefix="pst-c-"))
+    folder.chmod(0o777)
+    said = folder / "said"
+    script = f"""#!/bin/bash
+trap 'echo script >> {said}' USR1
+(trap 'echo program >> {said}' USR1; while sleep 0.2; do :; done) &
+echo ready >> {said}
+while sleep 0.2; do :; done
+"""
+    backend = real_world.backend
+    job = await backend.submit(JobSpec("trap", script, 1, 600.0, output="/dev/null", workdir="/tmp"))
+
+    async def listens():
+        return said.exists()
+
+    await real_world.settle(listens)
+    await backend.signal(job, signal.SIGUSR1)
+
+    async def heard():
+        return "script" in said.read_text()
+
+    await real_world.settle(heard)
+    assert said.read_text().split() == ["ready", "script"]
+    await backend.cancel(job)
+    shutil.rmtree(folder)

@@ -209,6 +209,7 @@ def _stored_status(store: Store, since_when: str) -> dict[str, Any]:
         "paused_until": 0.0,
         "workflows": [run_to_dict(_readable(store, number, state)) for number, _u, state in store.runs(limit=_SHOWN)],
         "malleable": [],
+        "moldable": [],
         "resizes": [],
     }
 

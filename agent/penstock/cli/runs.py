@@ -127,7 +127,7 @@ def answered(config: Config, *, last_known: bool = False) -> dict[str, Any]:
     except AgentUnavailable as e:
         if not reserved:
             raise
-        empty: dict[str, Any] = {kind: [] for kind in ("workflows", "malleable", "resizes")}
+        empty: dict[str, Any] = {kind: [] for kind in ("workflows", "malleable", "moldable", "resizes")}
         answer = {"now": time.time(), "problems": [str(e)], "paused_until": 0.0, **empty}
     return {**answer, "reserved": reserved}
 

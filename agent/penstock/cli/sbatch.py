@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import click
 
 from penstock.cli.chaining import Chaining, dependency_of, followable
+from penstock.cli.molding import first_shape, tell_shapes
 from penstock.cli.shim import front_settings
 from penstock.cli.stages import (
     SubmittedStage,
@@ -31,6 +32,7 @@ from penstock.fronts.script import PipedScript, script_lines, take_in
 from penstock.ipc.client import ask_agent
 from penstock.off.handing import let_go
 from penstock.sbatch.directives import Request, read_directives, request
+from penstock.sbatch.moldable import shaped
 from penstock.sbatch.options import CommandLine, parse
 from penstock.sbatch.submission import hand_on, pass_on
 from penstock.workflow.state import Kept
@@ -50,6 +52,11 @@ _OWN_HELP = """Penstock's own options, which may be words of #PENSTOCK lines in 
                                  limits of a program that changes its size while it runs
       --penstock-elastic=min:max:preferred
                                  nodes of a job whose script runs `python -m dmr.elastic`
+      --penstock-moldable=nodes:time,nodes:time,...
+                                 sizes of a job that keeps the one it starts with
+      --penstock-checkpoint=signal:file
+                                 how a moldable job saves its state, which may then be
+                                 stopped and started again with another size
 
 Without them a job is submitted exactly as by sbatch. Jobs that depend on one another (-d afterok:JOB, or the name of a
 job) are then followed as one workflow, called after the first: see `penstock status`, `explain`, `logs`, `retry`."""
@@ -71,6 +78,7 @@ def sbatch(words: tuple[str, ...]) -> None:
     #PENSTOCK workflow=NAME stage=NAME after=STAGE,STAGE expect=40m strategy=asa
     #PENSTOCK malleable=min:max:preferred:factor
     #PENSTOCK elastic=min:max:preferred
+    #PENSTOCK moldable=2:8h,4:4h30m,8:2h30m
 
     Every option of sbatch means what it always does. On the command line these are --penstock-workflow=NAME, and so on.
     Jobs that depend on one another (--dependency) are followed as one workflow without any of these.
@@ -117,7 +125,8 @@ def _plain(
     environment: Mapping[str, str],
 ) -> int:
     """Submit a job that names no workflow, exactly as sbatch does; then see whether it is one of a chain."""
-    size = start_size(asked, line, script, environment)
+    molded = shaped(asked, line, script)
+    size = first_shape(config, asked, line, script) if molded else start_size(asked, line, script, environment)
     said = record_handed_on(config, stage_name(line, script) or "", quiet=line.has("quiet"))
     chaining = None
     numbered = dependency = dependency_of(line, script)
@@ -129,11 +138,15 @@ def _plain(
     # A job's name is the one thing of a dependency that Slurm would not understand.
     by_number = () if numbered == dependency else (f"--dependency={numbered}",)
     descriptors = () if piped is None else piped.passed_on
-    if not followable(line, script, os.environ):
-        return hand_on(line.words(*size, *by_number), environment, descriptors).end()
     done = hand_on(line.words(*size, *by_number), environment, descriptors)
+    if not followable(line, script, os.environ):
+        if molded:
+            note("the job keeps its size: its number is not known, or it went to another cluster")
+        return done.end()
     if done.job is not None:
         tell_changed(config, done.job)
+        if molded:
+            tell_shapes(config, asked, done.job, line.value("chdir") or script.value("chdir"))
     if chaining is not None and done.job is not None:
         order = order_of(line.words(*size), line, script, piped)
         name = job_name(line, script)

@@ -29,6 +29,8 @@ __all__ = ["explain", "status", "top"]
 _LATEST = 5
 _OWN = re.compile(r"(hold|bag):([0-9]{1,18})|(pool):([A-Za-z0-9][A-Za-z0-9_.-]{0,39})")
 _RUN = re.compile(r"w?([0-9]{1,18})(/.+)?")
+_TOP = ("now", "problems", "workflows", "reserved", "malleable", "moldable")
+_MOLDABLE = ("job", "nodes:time", "asked for", "phase")
 _MALLEABLE = ("job", "phase", "ranks", "target", "companions", "note")
 
 
@@ -53,7 +55,9 @@ def status(workflow: str | None, as_json: bool) -> None:
         run.print()
     if answer["malleable"]:
         table("malleable jobs", _MALLEABLE, _malleable_rows(answer))
-    if not runs and not answer["malleable"]:
+    if answer.get("moldable"):
+        table("moldable jobs", _MOLDABLE, _moldable_rows(answer))
+    if not runs and not answer["malleable"] and not answer.get("moldable"):
         click.echo(f"Nothing of {getpass.getuser()} is running or has run.")
 
 
@@ -62,6 +66,10 @@ def _malleable_rows(answer: dict[str, Any]) -> list[tuple[object, ...]]:
         (m["job"], m["phase"], m["offer"]["size"], m["target"] or None, _companions(m), m["note"])
         for m in answer["malleable"]
     ]
+
+
+def _moldable_rows(answer: dict[str, Any]) -> list[tuple[object, ...]]:
+    return [(m["job"], m["shapes"], m["asked"], m["phase"]) for m in answer["moldable"]]
 
 
 def _companions(job: dict[str, Any]) -> str:
@@ -91,7 +99,7 @@ def top(interval: float, as_json: bool) -> None:
         open_ = {run.number for run in shown(answer) if not run.final}
         answer["workflows"] = [w for w in answer["workflows"] if w["id"] in open_]
         answer = with_waits(answer)
-        emit_json({key: answer[key] for key in ("now", "problems", "workflows", "reserved", "malleable")})
+        emit_json({key: answer.get(key, []) for key in _TOP})
         return
     if not sys.stdout.isatty():
         Terminal(width=140).print(_screen(answer))
@@ -136,6 +144,8 @@ def _screen(answer: dict[str, Any]) -> Group:
         parts.append(build_table("", ("#", "workflow", *STAGE_COLUMNS, "runs for"), rows))
     if answer["malleable"]:
         parts.append(build_table("malleable jobs", _MALLEABLE, _malleable_rows(answer)))
+    if answer.get("moldable"):
+        parts.append(build_table("moldable jobs", _MOLDABLE, _moldable_rows(answer)))
     return Group(*parts)
 
 

@@ -18,7 +18,7 @@ from penstock.host.logins import login
 __all__ = ["CHANGING", "PEER", "RequestAudit"]
 
 CHANGING: Final = frozenset(
-    {"cancel", "end", "follow", "guide", "more", "off", "on", "pause", "resume", "retry", "submit"}
+    {"cancel", "end", "follow", "guide", "mold", "more", "off", "on", "pause", "resume", "retry", "submit"}
 )
 """The requests of the command line that change something."""
 _STOPPING: Final = frozenset({"cancel", "end", "off", "pause"})

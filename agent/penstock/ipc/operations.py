@@ -18,9 +18,11 @@ from penstock.core.pauses import FEATURES, Pause
 from penstock.errors import NotFound, NotPermitted, UserError
 from penstock.host.clock import Clock
 from penstock.ipc.handlers import LocalOp
+from penstock.ipc.molding import molding
 from penstock.ipc.operators import Operators
 from penstock.ipc.views import views
 from penstock.malleable.controller import MalleableController
+from penstock.moldable.controller import MoldableController
 from penstock.predictions.outlook import WaitOutlook, geometry_of
 from penstock.state.store import Store
 from penstock.values.allow import NOT_ALLOWED
@@ -47,6 +49,7 @@ def operations(
     clock: Clock,
     workflows: WorkflowController,
     malleable: MalleableController,
+    moldable: MoldableController,
     outlook: WaitOutlook,
     trial: Trial,
     serves: Callable[[int], bool],
@@ -75,7 +78,7 @@ def operations(
         if not serves(uid) and uid != 0:
             raise NotPermitted("this agent serves its own user only")
 
-    owner = owner_of(store, observer, malleable)
+    owner = owner_of(store, observer, malleable, moldable)
 
     async def own_runs(uid: int, pace: Pace) -> list[WorkflowRun]:
         if uid not in (0, os.geteuid()):
@@ -142,6 +145,7 @@ def operations(
             "paused_until": executor.paused_until,
             "workflows": await shown(runs, pace),
             "malleable": [m.to_dict() for m in malleable.jobs.values() if uid in (0, m.uid)],
+            "moldable": [m.to_dict() for m in moldable.jobs.values() if uid in (0, m.uid)],
             "resizes": store.resizes() if uid in (0, os.geteuid()) else [],
         }
 
@@ -269,6 +273,7 @@ def operations(
 
     return {
         **views(store, observer, malleable, clock, owner, operators),
+        **molding(moldable, serves),
         "ping": ping,
         "submit": submit,
         "status": status,
@@ -289,7 +294,9 @@ def operations(
     }
 
 
-def owner_of(store: Store, observer: Observer, malleable: MalleableController) -> Callable[[str], int | None]:
+def owner_of(
+    store: Store, observer: Observer, malleable: MalleableController, moldable: MoldableController
+) -> Callable[[str], int | None]:
     """Says whose a workflow or a job is, or was, that the agent guides or resizes; None when it knows of none."""
 
     def owner(subject: str) -> int | None:
@@ -301,7 +308,10 @@ def owner_of(store: Store, observer: Observer, malleable: MalleableController) -
         job = int(number)
         if job in malleable.jobs:
             return malleable.jobs[job].uid
+        if job in moldable.jobs:
+            return moldable.jobs[job].uid
         uid = store.malleable_owner(job)
+        uid = store.moldable_owner(job) if uid is None else uid
         # A number that Slurm has given again is that of the job which has it now.
         now = observer.last.jobs.get(job) if observer.last else None
         return uid if now is None or now.uid == uid else None

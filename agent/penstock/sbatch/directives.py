@@ -3,6 +3,7 @@
     #PENSTOCK workflow=mosaic stage=merge after=project,mask
     #PENSTOCK expect=40m malleable=2:32:8:2
     #PENSTOCK elastic=1:8
+    #PENSTOCK moldable=2:8h,4:4h30m,8:2h30m checkpoint=USR1:state.dat
 
 Lines count up to the first that is neither empty nor a comment, as for `#SBATCH`. What the command line says counts
 before what the script says.
@@ -19,6 +20,7 @@ from typing import Final
 
 from dmr.elastic import plans
 from penstock.errors import UserError
+from penstock.moldable.model import read_checkpoint, read_shapes
 from penstock.sbatch.options import OURS
 from penstock.slurm.sbatch_options import head_lines
 from penstock.values.durations import DURATION_FORMS, parse_duration
@@ -45,7 +47,7 @@ class Request:
     """What a job is: a `stage` of a `workflow` that runs `after` others of it, and how long it should run (s).
 
     Without a workflow it is an ordinary job. `malleable` is "minimum:maximum:preferred:factor", as far as given,
-    `elastic` "minimum:maximum:preferred" in nodes.
+    `elastic` "minimum:maximum:preferred" in nodes, `moldable` "nodes:limit,nodes:limit...", `checkpoint` "signal:file".
     `chosen`: somebody has given the stage its name. `more`: for so long (s) more stages may come; 0: this is the last.
     """
 
@@ -56,6 +58,8 @@ class Request:
     strategy: str = "asa"
     malleable: str | None = None
     elastic: str | None = None
+    moldable: str | None = None
+    checkpoint: str | None = None
     chosen: bool = True
     more: float | None = None
 
@@ -129,6 +133,8 @@ def request(ours: Mapping[str, str], script: Mapping[str, Said], name: str | Non
         strategy=_strategy(said.get("strategy")),
         malleable=_malleable(said.get("malleable")),
         elastic=_elastic(said.get("elastic"), said.get("malleable")),
+        moldable=_moldable(said),
+        checkpoint=_checkpoint(said),
         chosen=chosen,
         more=None if (more := said.get("more")) is None else parse_more(more.value, f"{more.where}: more"),
     )
@@ -188,6 +194,33 @@ def _elastic(said: Said | None, malleable: Said | None) -> str | None:
     except ValueError as e:
         raise UserError(f"{said.where}: elastic: {e}") from None
     return said.value
+
+
+def _moldable(said: Mapping[str, Said]) -> str | None:
+    found = said.get("moldable")
+    if found is None:
+        return None
+    for other in ("malleable", "elastic", "workflow"):
+        if other in said:
+            raise UserError(f"{found.where}: moldable: does not go with {other}= ({said[other].where})")
+    try:
+        read_shapes(found.value)
+    except UserError as e:
+        raise UserError(f"{found.where}: moldable: {e}") from None
+    return found.value
+
+
+def _checkpoint(said: Mapping[str, Said]) -> str | None:
+    found = said.get("checkpoint")
+    if found is None:
+        return None
+    if "moldable" not in said:
+        raise UserError(f"{found.where}: checkpoint= is about moldable jobs: moldable=NODES:TIME,... is missing")
+    try:
+        read_checkpoint(found.value)
+    except UserError as e:
+        raise UserError(f"{found.where}: checkpoint: {e}") from None
+    return found.value
 
 
 def _malleable(said: Said | None) -> str | None:

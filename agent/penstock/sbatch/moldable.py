@@ -15,7 +15,7 @@ from penstock.errors import UserError
 from penstock.sbatch.directives import Request
 from penstock.sbatch.options import CommandLine
 
-__all__ = ["moldable"]
+__all__ = ["moldable", "shaped"]
 
 _WHOLE = re.compile(r"[0-9]{1,10}", re.ASCII)
 _SAYS = ("nodes", "ntasks", "gpus", "nodelist", "nodefile")
@@ -44,3 +44,21 @@ def moldable(asked: Request, line: CommandLine, script: CommandLine, environ: Ma
         raise UserError(f"malleable={asked.malleable}: no size of it fills whole nodes of {per_node} processes")
     start = min(max(preferred // per_node, fewest), widest)
     return (f"--nodes={fewest}-{start}",)
+
+
+_FIXED = ("ntasks", "ntasks-per-node", "gpus", "nodelist", "nodefile", "array", "no-requeue")
+
+
+def shaped(asked: Request, line: CommandLine, script: CommandLine) -> bool:
+    """Whether a moldable job's shape is to be chosen: not where the command line itself says nodes or time. UserError
+    for what would hold it to one size, or to its first number of tasks."""
+    if asked.moldable is None:
+        return False
+    if line.several or script.several:
+        raise UserError("moldable: a job of several components (:) keeps its size")
+    for name in _FIXED:
+        if not (line.has(name) or script.has(name)) or (name == "no-requeue" and asked.checkpoint is None):
+            continue
+        hint = "; say it in the script's srun line, as sbatch counts the tasks once" if name.startswith("nt") else ""
+        raise UserError(f"moldable: --{name} does not go with it{hint}")
+    return not (line.has("nodes") or line.has("time"))

@@ -18,7 +18,9 @@ from penstock.slurm.sbatch_options import KINDS, LETTERS, NO_VALUE, VALUE, Sbatc
 
 __all__ = ["OURS", "CommandLine", "SbatchOption", "parse"]
 
-OURS: Final = ("workflow", "stage", "after", "elastic", "expect", "malleable", "more", "strategy")
+OURS: Final = (
+    "workflow", "stage", "after", "checkpoint", "elastic", "expect", "malleable", "moldable", "more", "strategy"
+)  # fmt: skip
 _PREFIX: Final = "--penstock-"
 
 

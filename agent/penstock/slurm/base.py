@@ -201,6 +201,11 @@ class Changer(Protocol):
         `restarts`."""
         ...
 
+    async def signal(self, job: int, number: int) -> None:
+        """Send a signal to the shell of a running job's batch script, and to nothing else of it. `Infeasible` when it
+        does not run, or has no script."""
+        ...
+
     async def update(
         self,
         job: int,

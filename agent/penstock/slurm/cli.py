@@ -142,6 +142,17 @@ class CliBackend(CliSubmission):
         """See `Backend.requeue`."""
         await self._change(["scontrol", "requeue", str(int(job))], tolerated=["Job is pending execution"])
 
+    async def signal(self, job: int, number: int) -> None:
+        """See `Backend.signal`. scancel says nothing of a job that it does not know, or that has no script."""
+        seen = await self._look(job)
+        if seen is None:
+            raise NotFound(f"job {job} is not there")
+        if not seen.running:
+            raise Infeasible(f"job {job} is {seen.state}; only a running job takes a signal")
+        if not seen.batch_host:
+            raise Infeasible(f"job {job} has no batch script")
+        await self._change(["scancel", "--batch", f"--signal={int(number)}", str(int(job))])
+
     async def update(
         self,
         job: int,

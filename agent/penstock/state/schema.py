@@ -57,6 +57,7 @@ MIGRATIONS: Final = (
     ALTER TABLE runs RENAME COLUMN kind TO submitter;
     UPDATE runs SET submitter = CASE submitter WHEN 'guided' THEN 'owner' ELSE 'agent' END;
     """,
+    "CREATE TABLE moldable (job INTEGER PRIMARY KEY, uid INTEGER NOT NULL, ended REAL, state TEXT NOT NULL);",
 )
 
 # What is over, by table: the condition under which a row may go, and the column that says since when.
@@ -65,6 +66,7 @@ OVER: Final = {
     "decisions": ("TRUE", "at"),
     "runs": ("finished IS NOT NULL", "finished"),
     "malleable": ("ended IS NOT NULL", "ended"),
+    "moldable": ("ended IS NOT NULL", "ended"),
     "resizes": ("TRUE", "finished"),
     "learned": ("TRUE", "updated"),
     "waits": ("TRUE", "at"),

@@ -499,6 +499,28 @@ class Store:
         rows = reversed(self._rows(sql, since, limit))
         return [(self._load(r["state"], f"malleable job {r['job']}"), float(r["ended"])) for r in rows]
 
+    # -- moldable jobs -----------------------------------------------------------------------------------------------
+
+    def save_moldable(self, job: int, uid: int, state: Mapping[str, Any], ended: float | None = None) -> None:
+        """Replace a moldable job's state. A number that Slurm has given again is another job's from now on."""
+        self._execute(
+            "INSERT INTO moldable (job, uid, ended, state) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (job) DO UPDATE SET uid=excluded.uid, ended=excluded.ended, state=excluded.state",
+            (job, uid, ended, json.dumps(dict(state))),
+        )
+
+    def moldable_owner(self, job: int) -> int | None:
+        """Whose a moldable job is, or was; None: there was none of this number."""
+        rows = self._rows("SELECT uid FROM moldable WHERE job=?", job)
+        return int(rows[0]["uid"]) if rows else None
+
+    def moldable(self) -> list[dict[str, Any]]:
+        """States of the moldable jobs that have not ended."""
+        rows = self._rows("SELECT job, state FROM moldable WHERE ended IS NULL")
+        return [self._load(r["state"], f"moldable job {r['job']}") for r in rows]
+
+    # -- resizes -----------------------------------------------------------------------------------------------------
+
     def add_resize(
         self,
         job: int,

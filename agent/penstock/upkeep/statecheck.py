@@ -22,6 +22,7 @@ from penstock.core.pauses import Pause
 from penstock.malleable.machine import MalleableJob
 from penstock.messages.events import Event
 from penstock.messages.outbox import State
+from penstock.moldable.model import MoldableJob
 from penstock.provision.holding import Hold
 from penstock.state.schema import UNREADABLE, statements
 from penstock.workflow.documents import run_from_dict
@@ -258,6 +259,10 @@ def _malleable(row: Row) -> None:
     _same(MalleableJob.from_dict(_map(_json(row["state"]))).job, row["job"])
 
 
+def _moldable(row: Row) -> None:
+    _same(MoldableJob.from_dict(_map(_json(row["state"]))).job, row["job"])
+
+
 def _same(said: object, row: object) -> None:
     if said != row:
         raise ValueError(f"it says that it is {said!r}")
@@ -320,6 +325,7 @@ IN_STATE: Final[Documents] = {
         "state": _run,
     },
     "malleable": {"state": _malleable},
+    "moldable": {"state": _moldable},
     "resizes": {"marks": _marks, "kind": _one_of("kind", "expand", "shrink")},
     "learned": {"state": _a_map("state")},
     "inbox": {"payload": _a_map("payload")},

@@ -286,6 +286,12 @@ class MockBackend:
         self._controller.release(self._user, job)
         self.driver.settle()
 
+    async def signal(self, job: int, number: int) -> None:
+        """To a running job's batch script."""
+        self.driver.settle()
+        self._controller.signal(self._user, job, number)
+        self.driver.settle()
+
     async def update(
         self,
         job: int,

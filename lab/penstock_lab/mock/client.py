@@ -217,6 +217,10 @@ class MockClient:
         """Release a held job."""
         await self._call("release", job=job)
 
+    async def signal(self, job: int, number: int) -> None:
+        """To a running job's batch script."""
+        await self._call("signal", job=job, number=number)
+
     async def update(
         self,
         job: int,

@@ -170,6 +170,14 @@ class Controller:
             if found.state is not JobState.PENDING:
                 self.engine.requeue(found)
 
+    def signal(self, user: str, job: int, number: int) -> None:
+        """`scancel --batch --signal=NUMBER JOB`."""
+        found = self.engine.job(job)
+        self._may(user, found)
+        if found.state is not JobState.RUNNING or not found.batch:
+            raise Infeasible(f"Job {job} does not run a script: it is {found.state}")
+        self.engine.signal(found, number)
+
     def update(
         self,
         user: str,
@@ -293,7 +301,8 @@ class Controller:
     def _resized(self, job: SimJob, nodes: int) -> JobSpec | Allocation:
         """What a pending job asks for with so many nodes; `Infeasible` where there are not so many."""
         partition = self.engine.partitions[job.partition]
-        if not 1 <= nodes <= min(self.engine.machine.within[job.partition].bit_count(), partition.max_nodes or math.inf):
+        most = min(self.engine.machine.within[job.partition].bit_count(), partition.max_nodes or math.inf)
+        if not 1 <= nodes <= most:
             raise Infeasible(f"Node count specification invalid for job {job.id}: {nodes}")
         if isinstance(job.spec, JobSpec):
             return replace(job.spec, nodes=nodes, min_nodes=None)

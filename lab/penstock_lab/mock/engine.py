@@ -28,7 +28,7 @@ from penstock_lab.mock.jobs import SimJob
 from penstock_lab.mock.licenses import Licenses
 from penstock_lab.mock.limits import Enforcement
 from penstock_lab.mock.machine import Machine
-from penstock_lab.mock.model import ClusterConfig, Effect, Ended, PartitionConfig, Requeued, Resized, Started
+from penstock_lab.mock.model import ClusterConfig, Effect, Ended, PartitionConfig, Requeued, Resized, Signalled, Started
 from penstock_lab.mock.priority import Priorities
 from penstock_lab.mock.queue import Queue
 from penstock_lab.mock.reservation_lifecycle import ReservationLifecycle
@@ -309,6 +309,10 @@ class Engine:
         job.nodes, job.num_nodes = nodes, len(nodes)
         self._effects.append(Resized(job.id, nodes, gained, lost))
         self._freed = True
+
+    def signal(self, job: SimJob, number: int) -> None:
+        """The driver sends a signal to its batch script."""
+        self._effects.append(Signalled(job.id, number))
 
     def requeue(self, job: SimJob) -> None:
         """The job goes back into the queue under its id, from wherever it is."""

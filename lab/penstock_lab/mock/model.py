@@ -23,6 +23,7 @@ __all__ = [
     "Requeued",
     "Resized",
     "Scheduler",
+    "Signalled",
     "Started",
     "Weights",
 ]
@@ -241,4 +242,12 @@ class Requeued:
     nodes: tuple[str, ...]
 
 
-Effect = Started | Ended | Resized | Requeued
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """The job's batch script is sent this signal."""
+
+    job: int
+    number: int
+
+
+Effect = Started | Ended | Resized | Requeued | Signalled

@@ -28,7 +28,7 @@ from penstock_lab.mock import processes, srun
 from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.environment import job_environment, output_path
 from penstock_lab.mock.jobs import SimJob
-from penstock_lab.mock.model import Effect, Ended, Requeued, Resized, Started
+from penstock_lab.mock.model import Effect, Ended, Requeued, Resized, Signalled, Started
 
 __all__ = ["RealTimeDriver"]
 
@@ -57,6 +57,7 @@ class RealTimeDriver:
         self._kill_wait = kill_wait
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._scripts: dict[str, asyncio.subprocess.Process] = {}
         self._waiters: dict[int, list[asyncio.Future[None]]] = defaultdict(list)
         for name, mode in (("jobs", 0o755), ("bin", 0o755), ("work", 0o1777)):
             (folder / name).mkdir(exist_ok=True)
@@ -166,6 +167,11 @@ class RealTimeDriver:
                 (self._job_folder(job) / "nodes").write_text("\n".join(nodes))
                 if lost:
                     self._kill_now(self._mark(job), lambda found: found.node in lost)
+            case Signalled(_, number):
+                script = self._scripts.get(self._mark(job))
+                if script is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        script.send_signal(number)
 
     def _wake(self, job: int) -> None:
         for waiter in self._waiters.pop(job, []):
@@ -202,11 +208,13 @@ class RealTimeDriver:
         if self._mark(job) != mark or job.state.ended:
             return  # it was requeued, or has ended, before this began
         try:
-            process = await self._launch(job, spec, mark)
+            self._scripts[mark] = process = await self._launch(job, spec, mark)
             code = await process.wait()
         except (OSError, ValueError) as e:  # ValueError: an environment that no process can have
             log.warning("job %s: %s", job.id, e)
             code = 1
+        finally:
+            self._scripts.pop(mark, None)
         if self._mark(job) == mark:
             code = 128 - code if code < 0 else code
             self._engine.advance(time.time())

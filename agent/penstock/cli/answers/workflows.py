@@ -131,6 +131,16 @@ class Malleable(Document):
     offer: Offer
 
 
+class Moldable(Document):
+    """A job whose nodes follow the queue until it starts; `shapes` as its owner has written them."""
+
+    job: int
+    uid: int
+    shapes: str
+    phase: str
+    asked: int | None
+
+
 class Resize(Document):
     """A resize that is over."""
 
@@ -147,6 +157,7 @@ class Top(Answer):
     workflows: list[Workflow]
     reserved: list[Workflow]
     malleable: list[Malleable]
+    moldable: list[Moldable]
 
 
 class Status(Top):

@@ -55,6 +55,8 @@ def test_an_ordinary_script_asks_for_nothing():
     assert asked("#!/bin/sh\nhostname\n", name="x") == Request()
     assert asked("#PENSTOCK malleable=2:32:8:2") == Request(malleable="2:32:8:2")
     assert asked("#PENSTOCK elastic=1:8:4") == Request(elastic="1:8:4")
+    both = asked("#PENSTOCK moldable=2:8h,8:2h30m checkpoint='USR1:my state'")
+    assert both == Request(moldable="2:8h,8:2h30m", checkpoint="USR1:my state")
 
 
 @pytest.mark.parametrize(
@@ -81,6 +83,12 @@ def test_an_ordinary_script_asks_for_nothing():
         ("#PENSTOCK elastic=8", "min:max"),
         ("#PENSTOCK elastic=8:4", "the minimum 8 is above the maximum 4"),
         ("#PENSTOCK elastic=1:4 malleable=1:4", "malleable already"),
+        ("#PENSTOCK moldable=2:8", "must be 2 to 20 times NODES:TIME"),
+        ("#PENSTOCK moldable=2:8h,4", "job.sh:1: moldable: must be NODES:TIME"),
+        ("#PENSTOCK moldable=1:2h,2:1h malleable=1:4", "moldable: does not go with malleable= (job.sh:1)"),
+        ("#PENSTOCK moldable=1:2h,2:1h workflow=w stage=a", "moldable: does not go with workflow="),
+        ("#PENSTOCK checkpoint=USR1:x", "checkpoint= is about moldable jobs"),
+        ("#PENSTOCK moldable=1:2h,2:1h checkpoint=x", "checkpoint: must be SIGNAL:FILE"),
         ("#PENSTOCK malleable=8:4", "the minimum 8 is above the maximum 4"),
         ("#PENSTOCK malleable=2:4:8", "preferred size 8 is outside 2..4"),
         ("#PENSTOCK malleable=0:4", "min:max"),

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.errors import UserError
 from penstock.sbatch.directives import Request
-from penstock.sbatch.moldable import moldable
+from penstock.sbatch.moldable import moldable, shaped
 from penstock.sbatch.options import CommandLine, parse
 
 
@@ -57,3 +57,31 @@ def test_only_malleable_jobs():
 def test_a_size_that_fills_no_nodes():
     with pytest.raises(UserError, match="malleable=5:7: no size of it fills whole nodes of 4"):
         options("5:7", ("--ntasks-per-node=4",))
+
+
+SHAPED = Request(moldable="2:8h,4:4h")
+SAVING = Request(moldable="2:8h,4:4h", checkpoint="USR1:x")
+
+
+def test_the_shape_is_chosen_unless_the_command_line_says_it():
+    assert shaped(SHAPED, parse(["job.sh"]), parse(["-N8", "-t60", "--requeue"]))
+    assert not shaped(SHAPED, parse(["-N2"]), CommandLine())
+    assert not shaped(SHAPED, parse(["--time=60"]), CommandLine())
+    assert not shaped(Request(malleable="2:8"), parse([]), CommandLine())
+
+
+@pytest.mark.parametrize(
+    ("asked", "script", "text"),
+    [
+        (SHAPED, ["-n4"], "--ntasks does not go with it; say it in the script's srun line"),
+        (SHAPED, ["--ntasks-per-node=2"], "--ntasks-per-node does not go with it"),
+        (SHAPED, ["--nodelist=n1"], "--nodelist does not"),
+        (SHAPED, ["--array=1-3"], "--array does not"),
+        (SAVING, ["--no-requeue"], "--no-requeue does not"),
+    ],
+)
+def test_what_holds_a_job_to_one_size_is_refused(asked, script, text):
+    for line, lines in ((parse([]), parse(script)), (parse(script), parse([]))):
+        with pytest.raises(UserError, match=text):
+            shaped(asked, line, lines)
+    assert shaped(SHAPED, parse(["--no-requeue"]), CommandLine())

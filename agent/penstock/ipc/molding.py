@@ -1,0 +1,63 @@
+"""What owners say of their moldable jobs at the Unix socket: which shapes a job may have, and which to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from penstock.errors import NotPermitted, UserError
+from penstock.ipc.handlers import LocalOp
+from penstock.moldable.controller import MoldableController
+from penstock.moldable.model import Checkpoint, JobShape, read_checkpoint, read_shapes
+
+__all__ = ["molding"]
+
+_LONGEST: Final = 4096
+
+
+def molding(moldable: MoldableController, serves: Callable[[int], bool]) -> dict[str, LocalOp]:
+    """The operations by name. `serves`: whether the agent looks after jobs of that user."""
+
+    def serving(uid: int) -> None:
+        if not serves(uid) and uid != 0:
+            raise NotPermitted("this agent serves its own user only")
+
+    async def shape(uid: int, request: Mapping[str, Any]) -> object:
+        """The shape that a job of these would end first with, behind all who wait: its owner is about to submit it."""
+        serving(uid)
+        chosen = await moldable.shape_for(_text(request, "partition", ""), _shapes(request))
+        return {"nodes": chosen.nodes, "limit": chosen.limit}
+
+    async def mold(uid: int, request: Mapping[str, Any]) -> object:
+        """A job of the caller's may have any of these shapes."""
+        serving(uid)
+        number = request.get("job")
+        if type(number) is not int or not 0 < number < 2**63:
+            raise UserError(f"job: must be the number of a job, not {number!r}")
+        me = await moldable.register(uid, number, _shapes(request), _checkpoint(request))
+        return {"job": me.job}
+
+    return {"shape": shape, "mold": mold}
+
+
+def _shapes(request: Mapping[str, Any]) -> tuple[JobShape, ...]:
+    try:
+        return read_shapes(_text(request, "shapes"))
+    except UserError as e:
+        raise UserError(f"shapes: {e}") from e
+
+
+def _checkpoint(request: Mapping[str, Any]) -> Checkpoint | None:
+    if request.get("checkpoint") is None:
+        return None
+    try:
+        return read_checkpoint(_text(request, "checkpoint"))
+    except UserError as e:
+        raise UserError(f"checkpoint: {e}") from e
+
+
+def _text(request: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    value = request.get(key, default)
+    if not isinstance(value, str) or len(value) > _LONGEST:
+        raise UserError(f"{key}: must be a text")
+    return value

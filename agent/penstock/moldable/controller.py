@@ -1,0 +1,265 @@
+"""Drives all moldable jobs of one agent: one step for each in a pass, through the executor, every state stored before.
+
+A job that waits is asked to have the shape with which it ends first (`choose`). One that runs, and whose owner has said
+how it saves its state, is put back into the queue where another shape ends it much sooner:
+
+    WAITING    it waits or runs, and what it has is looked at in each pass
+    SAVING     its script was sent the signal; its file must be new and whole before anything else is done
+    STOPPING   it is being put back. Slurm starts it no sooner than two minutes later, and before that it is given its
+               new shape and let go
+
+It is never held: whoever is killed in between, the job goes on, or starts again by itself with the shape that it has.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from penstock.api import Decision, Job, Reason, Snapshot, Verb
+from penstock.core.executor import FRESH, Concern, Executor, Payload
+from penstock.core.observe import Observer
+from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, PenstockError, UserError
+from penstock.future.cluster import Cluster
+from penstock.host.clock import Clock
+from penstock.moldable.checkpoints import Checkpoints
+from penstock.moldable.choose import MoldChoice, choose, choose_new, choose_restart
+from penstock.moldable.model import Checkpoint, JobShape, MoldableJob, MoldPhase
+from penstock.slurm.base import Changer
+from penstock.state.store import Store
+from penstock.values.durations import duration_text
+
+__all__ = ["MoldableController"]
+
+_LIMITS: Final = ("Assoc", "QOS", "PartitionNodeLimit", "PartitionTimeLimit")
+"""How Slurm's reasons begin of jobs that ask for more than their owner may have."""
+_YOUNG: Final = 600.0
+"""Seconds for which a job runs at least before it is put back."""
+_GRACE: Final = 300.0
+"""Seconds that a program has for its checkpoint."""
+_REST: Final = 3600.0
+"""Seconds until it is tried again."""
+
+
+class MoldableController:
+    """All of one agent. `want_look` is called when a newer picture of Slurm is needed.
+
+    Only jobs of the agent's own user are put back: nobody else's files are looked at.
+    """
+
+    def __init__(
+        self,
+        observer: Observer,
+        executor: Executor,
+        store: Store,
+        clock: Clock,
+        want_look: Callable[[], None],
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
+        self._observer, self._executor, self._store, self._clock = observer, executor, store, clock
+        self._want_look = want_look
+        self._checkpoints = checkpoints or Checkpoints()
+        self._jobs: dict[int, MoldableJob] = {}
+        for state in store.moldable():
+            me = MoldableJob.from_dict(state)
+            self._jobs[me.job] = me
+
+    @property
+    def jobs(self) -> Mapping[int, MoldableJob]:
+        """Those that have not ended."""
+        return self._jobs
+
+    # -- what owners say (any time, from ipc.operations) -------------------------------------------------------------
+
+    async def register(
+        self, uid: int, job: int, shapes: tuple[JobShape, ...], checkpoint: Checkpoint | None = None
+    ) -> MoldableJob:
+        """A job of this user may have any of these shapes from now on. Raises NotFound, NotNow or UserError."""
+        seen = await self._observer.look(FRESH)
+        if not seen.usable:
+            raise NotNow(f"job {job} cannot be looked at: {'; '.join(seen.problems)}")
+        row = seen.jobs.get(job)
+        if row is None or row.uid != uid:
+            raise NotFound(f"there is no job {job} of yours in the queue")
+        if row.array_job is not None:
+            raise UserError(f"job {job} is an array: its tasks keep their size")
+        me = MoldableJob(job, uid, shapes, checkpoint, restarts=row.restarts)
+        self._put(me)
+        self._want_look()
+        return me
+
+    async def shape_for(self, partition: str, shapes: tuple[JobShape, ...]) -> JobShape:
+        """What a job that is about to be submitted should ask for; the smallest where nothing can be said."""
+        seen = await self._observer.look(FRESH)
+        choice = choose_new(Cluster.of(seen), partition, shapes) if seen.usable else None
+        return shapes[0] if choice is None else choice.shape
+
+    # -- one pass ----------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
+        """Take at most one step for each job; the decisions taken."""
+        decisions: list[Decision] = []
+        for number, me in list(self._jobs.items()):
+            row = snapshot.jobs.get(number)
+            if row is None or row.state.ended or row.uid != me.uid:
+                self._store.save_moldable(number, me.uid, me.to_dict(), ended=self._clock.now())
+                del self._jobs[number]
+            elif row.pending:
+                decisions += self._limited(row)
+        if not self._jobs or self._executor.pause_control.off is not None:
+            return decisions
+        cluster = Cluster.of(snapshot)
+        # What a job was asked to have after this picture was taken is not in it.
+        current = {number: me for number, me in self._jobs.items() if snapshot.taken_at > me.since}
+        choices = choose(cluster, current)
+        for number, me in current.items():
+            row = snapshot.jobs[number]
+            if not self._executor.ready(_subject(number)):
+                continue
+            if row.pending:
+                decisions += await self._waits(me, row, choices.get(number), snapshot)
+            elif row.running:
+                decisions += await self._runs(me, row, cluster)
+        return decisions
+
+    def next_wake(self, now: float) -> float | None:
+        """Soon while a checkpoint is waited for or a job is being put back; else there is no hurry."""
+        if any(me.phase is not MoldPhase.WAITING for me in self._jobs.values()):
+            return now + 1.0
+        return math.inf if self._jobs else None
+
+    # -- jobs that wait ----------------------------------------------------------------------------------------------
+
+    def _limited(self, row: Job) -> list[Decision]:
+        """What Slurm does not let the owner have is not asked for again."""
+        me = self._jobs[row.id]
+        nodes = row.least_nodes
+        smaller = any(shape.nodes < nodes for shape in me.open_shapes)
+        if not row.reason.startswith(_LIMITS) or nodes in me.refused or me.shape(nodes) is None or not smaller:
+            return []
+        self._put(me.without(nodes))
+        text = f"{nodes} nodes are more than its owner may have ({row.reason})"
+        return [Decision(Verb.HOLD, _subject(row.id), (Reason("limits", text),))]
+
+    async def _waits(self, me: MoldableJob, row: Job, choice: MoldChoice | None, seen: Snapshot) -> list[Decision]:
+        put_back = me.phase is MoldPhase.STOPPING and row.restarts > me.restarts
+        shape: JobShape | None = None
+        if row.least_nodes in me.refused and row.reason.startswith(_LIMITS):
+            shape = max((s for s in me.open_shapes if s.nodes < row.least_nodes), key=lambda s: s.nodes)
+            why = Reason("limits", f"{shape.nodes} nodes are within the limits of its owner")
+        elif choice is not None:
+            shape = choice.shape
+            why = _why(choice)
+        elif put_back:
+            why = Reason("put-back", "it was stopped to start again, and is let go")
+        else:
+            if me.phase is not MoldPhase.WAITING:  # somebody else has put it back
+                self._put(replace(me, phase=MoldPhase.WAITING, restarts=row.restarts))
+            return []
+        begin = "now" if put_back else None
+        nodes, limit = (None, None) if shape is None else (shape.nodes, shape.limit)
+
+        async def request(slurm: Changer) -> None:
+            await slurm.update(row.id, nodes=nodes, time_limit=limit, begin=begin)
+
+        payload: Payload = {"job": row.id, "nodes": nodes, "limit": limit}
+        asked = me.asked if nodes is None else nodes
+        if not await self._act("mold", replace(me, asked=asked), payload, request, row, seen):
+            return []
+        self._put(replace(self._jobs[row.id], phase=MoldPhase.WAITING, restarts=row.restarts))
+        return [Decision(Verb.CHANGE, _subject(row.id), (why,), payload)]
+
+    # -- jobs that run -----------------------------------------------------------------------------------------------
+
+    async def _runs(self, me: MoldableJob, row: Job, cluster: Cluster) -> list[Decision]:
+        now = self._clock.now()
+        if row.restarts > me.restarts or me.phase is MoldPhase.STOPPING:
+            # It has started again, or was not stopped at all.
+            self._put(replace(me, phase=MoldPhase.WAITING, restarts=row.restarts))
+            return []
+        saves = me.checkpoint
+        if saves is None or me.uid != os.geteuid() or row.start is None:
+            return []
+        if me.phase is MoldPhase.WAITING:
+            if now < max(me.rests_until, row.start + _YOUNG) or (choice := choose_restart(cluster, row, me)) is None:
+                return []
+            return await self._save(me, row, saves, choice)
+        if self._checkpoints.complete(saves.file, me.saved, now):
+            if (choice := choose_restart(cluster, row, me)) is None:
+                return self._go_on(me, "overtaken", "it would not end sooner any more, and goes on")
+            return await self._stop(me, row, choice)
+        if now - me.since > _GRACE:
+            return self._go_on(me, "no-checkpoint", f"{saves.file} was not written within {duration_text(_GRACE)}")
+        return []
+
+    async def _save(self, me: MoldableJob, row: Job, saves: Checkpoint, choice: MoldChoice) -> list[Decision]:
+        async def request(slurm: Changer) -> None:
+            await slurm.signal(row.id, saves.signal)
+
+        saving = replace(me, phase=MoldPhase.SAVING, saved=self._checkpoints.now(saves.file))
+        payload: Payload = {"job": row.id, "signal": saves.signal}
+        if not await self._act("signal", saving, payload, request, row):
+            return []
+        return [Decision(Verb.CHANGE, _subject(row.id), (_why(choice), Reason("saves", "it is told to save")), payload)]
+
+    async def _stop(self, me: MoldableJob, row: Job, choice: MoldChoice) -> list[Decision]:
+        async def request(slurm: Changer) -> None:
+            await slurm.requeue(row.id)
+
+        now = self._clock.now()
+        done = 1.0 - me.left(row, now)
+        stopping = replace(me, phase=MoldPhase.STOPPING, done=done, asked=None, rests_until=now + _REST)
+        if not await self._act("requeue", stopping, {"job": row.id}, request, row):
+            if self._jobs[row.id].phase is MoldPhase.SAVING:  # it was refused
+                self._put(replace(me, phase=MoldPhase.WAITING, rests_until=now + _REST))
+            return []
+        return [Decision(Verb.CHANGE, _subject(row.id), (_why(choice),), {"job": row.id})]
+
+    def _go_on(self, me: MoldableJob, code: str, text: str) -> list[Decision]:
+        self._put(replace(me, phase=MoldPhase.WAITING, rests_until=self._clock.now() + _REST))
+        return [Decision(Verb.HOLD, _subject(me.job), (Reason(code, text),))]
+
+    # -- both --------------------------------------------------------------------------------------------------------
+
+    async def _act(
+        self,
+        verb: str,
+        after: MoldableJob,
+        payload: Payload,
+        request: Callable[[Changer], Awaitable[None]],
+        row: Job,
+        decided: Snapshot | None = None,
+    ) -> bool:
+        """Whether it was done. `after` is stored before, and what was before it again where it was not done."""
+        before = self._jobs[row.id]
+        self._put(replace(after, since=self._clock.now()))
+        concern = replace(Concern.of("malleable", row), decided=decided)
+        try:
+            await self._executor.act(verb, _subject(row.id), payload, request, concern)
+        except PenstockError as e:
+            nodes = payload.get("nodes")
+            if isinstance(e, Infeasible | NotPermitted) and isinstance(nodes, int):
+                before = before.without(nodes)
+            if not isinstance(e, OutcomeUnknown):
+                self._put(before)
+            return False  # the executor has written it down, and backs off
+        finally:
+            self._want_look()
+        return True
+
+    def _put(self, me: MoldableJob) -> None:
+        self._jobs[me.job] = me
+        self._store.save_moldable(me.job, me.uid, me.to_dict())
+
+
+def _subject(job: int) -> str:
+    return f"job {job}"
+
+
+def _why(choice: MoldChoice) -> Reason:
+    sooner = "" if math.isinf(choice.instead) else f", {duration_text(choice.instead - choice.end)} sooner"
+    nodes = "1 node" if choice.shape.nodes == 1 else f"{choice.shape.nodes} nodes"
+    return Reason("ends-first", f"on {nodes} it is planned to end first{sooner}")
