@@ -167,7 +167,8 @@ class App:
             self.want_look,
             self._expected_wait,
         )
-        self.moldable = MoldableController(self.observer, self.executor, store, clock, self.want_look)
+        known = (self.observer, self.executor, store, clock)
+        self.moldable = MoldableController(*known, lambda: self.config.malleable, self.want_look)
         self.owner_of = owner_of(store, self.observer, self.malleable, self.moldable)
         self.request_audit = RequestAudit(self.auditor, clock, self.owner_of)
         self.workflows: WorkflowController | None = None

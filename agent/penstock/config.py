@@ -368,6 +368,13 @@ class MalleableSection(_Section):
     resize_timeout: Seconds = Field(600.0, description="How long an application may take to resize.")
     restart_timeout: Seconds = Field(3600.0, description="The same, where it saves its state and is started anew.")
     resize_cost: Seconds = Field(15.0, description="How long a resize takes, until some have been measured.")
+    put_back_after: Seconds = Field(
+        600.0, description="How long a moldable job with a checkpoint runs at least before it is put back,"
+    )
+    put_back_gain: Seconds = Field(
+        600.0, description="how much sooner it must end with another size, and at least a quarter of what is left,"
+    )
+    put_back_grace: Seconds = Field(300.0, description="and how long its checkpoint may take.")
 
 
 class SelectSection(_Section):

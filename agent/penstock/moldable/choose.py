@@ -31,7 +31,6 @@ RESTART: Final = 120.0
 """Seconds that a program may take to start again and read its checkpoint."""
 _LEAST: Final = 30.0
 _SHARE: Final = 0.05
-_LEAST_RESTART: Final = 600.0
 _SHARE_RESTART: Final = 0.25
 
 
@@ -77,9 +76,9 @@ def choose_new(cluster: Cluster, partition: str, shapes: Sequence[JobShape]) -> 
     )
 
 
-def choose_restart(cluster: Cluster, job: Job, me: MoldableJob) -> MoldChoice | None:
+def choose_restart(cluster: Cluster, job: Job, me: MoldableJob, gain: float) -> MoldChoice | None:
     """For a running job that would be stopped now and wait behind all others, with its own nodes free again; None: it
-    does not pay. `end` is when what is left of its work would be done by then."""
+    does not pay: it ends by less than `gain` seconds sooner. `end` is when what is left of its work would be done."""
     here = me.shape(len(job.nodes))
     if here is None or job.start is None:
         return None
@@ -94,7 +93,7 @@ def choose_restart(cluster: Cluster, job: Job, me: MoldableJob) -> MoldChoice | 
     if best is None:
         return None
     best = MoldChoice(best.shape, best.start, best.end + RESTART, now + remaining)
-    return best if best.instead - best.end > max(_LEAST_RESTART, _SHARE_RESTART * remaining) else None
+    return best if best.instead - best.end > max(gain, _SHARE_RESTART * remaining) else None
 
 
 def _kept_and_best(

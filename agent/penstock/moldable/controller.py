@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.api import Decision, Job, Reason, Snapshot, Verb
+from penstock.config import MalleableSection
 from penstock.core.executor import FRESH, Concern, Executor, Payload
 from penstock.core.observe import Observer
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, PenstockError, UserError
@@ -36,10 +37,8 @@ __all__ = ["MoldableController"]
 
 _LIMITS: Final = ("Assoc", "QOS", "PartitionNodeLimit", "PartitionTimeLimit")
 """How Slurm's reasons begin of jobs that ask for more than their owner may have."""
-_YOUNG: Final = 600.0
-"""Seconds for which a job runs at least before it is put back."""
-_GRACE: Final = 300.0
-"""Seconds that a program has for its checkpoint."""
+_UNSEEN: Final = 10.0
+"""Seconds within which a look at Slurm shows a job that was submitted."""
 _REST: Final = 3600.0
 """Seconds until it is tried again."""
 
@@ -56,11 +55,12 @@ class MoldableController:
         executor: Executor,
         store: Store,
         clock: Clock,
+        settings: Callable[[], MalleableSection],
         want_look: Callable[[], None],
         checkpoints: Checkpoints | None = None,
     ) -> None:
         self._observer, self._executor, self._store, self._clock = observer, executor, store, clock
-        self._want_look = want_look
+        self._settings, self._want_look = settings, want_look
         self._checkpoints = checkpoints or Checkpoints()
         self._jobs: dict[int, MoldableJob] = {}
         for state in store.moldable():
@@ -77,16 +77,18 @@ class MoldableController:
     async def register(
         self, uid: int, job: int, shapes: tuple[JobShape, ...], checkpoint: Checkpoint | None = None
     ) -> MoldableJob:
-        """A job of this user may have any of these shapes from now on. Raises NotFound, NotNow or UserError."""
+        """A job of this user may have any of these shapes from now on: one that was submitted a moment ago, whom a look at
+        Slurm may not show yet. Raises NotFound for a job of somebody else, NotNow or UserError."""
         seen = await self._observer.look(FRESH)
         if not seen.usable:
             raise NotNow(f"job {job} cannot be looked at: {'; '.join(seen.problems)}")
         row = seen.jobs.get(job)
-        if row is None or row.uid != uid:
+        if row is not None and row.uid != uid:
             raise NotFound(f"there is no job {job} of yours in the queue")
-        if row.array_job is not None:
+        if row is not None and row.array_job is not None:
             raise UserError(f"job {job} is an array: its tasks keep their size")
-        me = MoldableJob(job, uid, shapes, checkpoint, restarts=row.restarts)
+        restarts = 0 if row is None else row.restarts
+        me = MoldableJob(job, uid, shapes, checkpoint, since=self._clock.now(), restarts=restarts)
         self._put(me)
         self._want_look()
         return me
@@ -104,7 +106,9 @@ class MoldableController:
         decisions: list[Decision] = []
         for number, me in list(self._jobs.items()):
             row = snapshot.jobs.get(number)
-            if row is None or row.state.ended or row.uid != me.uid:
+            if row is None and snapshot.taken_at < me.since + _UNSEEN:
+                continue
+            if row is None or row.state.ended or row.uid != me.uid or row.array_job is not None:
                 self._store.save_moldable(number, me.uid, me.to_dict(), ended=self._clock.now())
                 del self._jobs[number]
             elif row.pending:
@@ -113,7 +117,8 @@ class MoldableController:
             return decisions
         cluster = Cluster.of(snapshot)
         # What a job was asked to have after this picture was taken is not in it.
-        current = {number: me for number, me in self._jobs.items() if snapshot.taken_at > me.since}
+        shown = ((number, me) for number, me in self._jobs.items() if number in snapshot.jobs)
+        current = {number: me for number, me in shown if snapshot.taken_at > me.since}
         choices = choose(cluster, current)
         for number, me in current.items():
             row = snapshot.jobs[number]
@@ -180,19 +185,24 @@ class MoldableController:
             # It has started again, or was not stopped at all.
             self._put(replace(me, phase=MoldPhase.WAITING, restarts=row.restarts))
             return []
-        saves = me.checkpoint
+        saves, settings = me.checkpoint, self._settings()
         if saves is None or me.uid != os.geteuid() or row.start is None:
             return []
         if me.phase is MoldPhase.WAITING:
-            if now < max(me.rests_until, row.start + _YOUNG) or (choice := choose_restart(cluster, row, me)) is None:
+            if now < max(me.rests_until, row.start + settings.put_back_after):
+                return []
+            choice = choose_restart(cluster, row, me, settings.put_back_gain)
+            if choice is None:
                 return []
             return await self._save(me, row, saves, choice)
         if self._checkpoints.complete(saves.file, me.saved, now):
-            if (choice := choose_restart(cluster, row, me)) is None:
+            choice = choose_restart(cluster, row, me, settings.put_back_gain)
+            if choice is None:
                 return self._go_on(me, "overtaken", "it would not end sooner any more, and goes on")
             return await self._stop(me, row, choice)
-        if now - me.since > _GRACE:
-            return self._go_on(me, "no-checkpoint", f"{saves.file} was not written within {duration_text(_GRACE)}")
+        if now - me.since > settings.put_back_grace:
+            text = f"{saves.file} was not written within {duration_text(settings.put_back_grace)}"
+            return self._go_on(me, "no-checkpoint", text)
         return []
 
     async def _save(self, me: MoldableJob, row: Job, saves: Checkpoint, choice: MoldChoice) -> list[Decision]:

@@ -166,6 +166,9 @@ def read_shapes(text: str) -> tuple[JobShape, ...]:
         nodes, colon, time = part.strip().partition(":")
         if not colon or not _NODES.fullmatch(nodes):
             raise UserError(f"must be {form}, not {text[:60]!r}")
+        # sbatch would take a bare number for minutes, the other keys of #PENSTOCK lines for seconds.
+        if time.strip().isdigit():
+            raise UserError(f"the time for {nodes} nodes needs a unit: {time[:20]}m or {time[:20]}s")
         limit = parse_duration(time)
         if limit is None:
             raise UserError(f"the time for {nodes} nodes must be {DURATION_FORMS}, not {time[:60]!r}")

@@ -112,7 +112,7 @@ class TestRestart:
 
     def choice(self, *others, me=ME, hours=8.0, at=HOUR, count=2):
         job = make_job(10, *NODES[:count], start=0.0, end=hours * HOUR, time_limit=hours * HOUR, num_nodes=count)
-        return choose_restart(Cluster.of(make_snapshot([job, *others], at=at)), job, me)
+        return choose_restart(Cluster.of(make_snapshot([job, *others], at=at)), job, me, 600.0)
 
     def test_it_pays_where_all_is_free(self):
         choice = self.choice()

@@ -36,6 +36,7 @@ def test_shapes_are_read_in_any_order_and_kept_in_whole_minutes():
         ("2:1h,x:2h", "NODES:TIME"),
         ("2:1h", "2 to 20 times"),
         ("2:1h,2:2h", "2 nodes are there twice"),
+        ("2:1h,4:60", "needs a unit: 60m or 60s"),
         ("2:1h,4:soon", "the time for 4 nodes must be a duration"),
         (",".join(f"{n}:1h" for n in range(1, 30)), "2 to 20 times"),
     ],

@@ -149,10 +149,13 @@ async def test_only_a_job_of_the_callers_may_be_told_of(tmp_path):
     await world.rival(8, 10)
     theirs = await world.rival(1, 1)
     array = await world.backend.submit(JobSpec("array", "#!/bin/sh\n", 1, 60.0, array="1-3"))
-    for job, error in ((theirs, NotFound), (12345, NotFound), (array, UserError)):
+    for job, error in ((theirs, NotFound), (array, UserError)):
         with pytest.raises(error):
             await world.tell(job)
     assert not world.app.moldable.jobs
+    await world.tell(12345)  # one that may be on its way
+    assert world.app.moldable.jobs
+    await world.until(lambda: not world.app.moldable.jobs, 30.0)
 
 
 def answering(world, job, delay=5.0):
