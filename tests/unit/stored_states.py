@@ -17,6 +17,7 @@ from penstock.core.off import Off, keep_off
 from penstock.core.pauses import Pause, PauseControl
 from penstock.malleable.machine import MalleableJob
 from penstock.messages.events import Event
+from penstock.moldable.model import MoldableJob, read_shapes
 from penstock.state.schema import MIGRATIONS
 from penstock.state.store import TICKED, Store
 from penstock.workflow.documents import run_to_dict
@@ -114,6 +115,8 @@ def fill(store: Store, decisions: int = 30, runs: int = 6) -> Store:
         store.intend("release", "workflow 2/b", {"job": 21}, AT)
         store.save_malleable(70, malleable_state(70), ended=AT + 5)
         store.save_malleable(71, malleable_state(71))
+        for job, ended in ((80, AT + 5), (81, None)):
+            store.save_moldable(job, 0, MoldableJob(job, 0, read_shapes("2:8h,4:4h")).to_dict(), ended)
         marks = {"accepted": AT, "done": AT + 3.5}
         store.add_resize(70, 1, "expand", (1, 2), "completed", marks, AT + 4, uid=0, nodes=1)
         store.add_resize(71, 2, "shrink", (2, 1), "withdrawn", {}, AT + 5, uid=0, nodes=0)
@@ -147,7 +150,9 @@ def of_version(path: Path, version: int) -> Path:
         db.execute("INSERT INTO runs (id, uid, created, state) VALUES (1, 7, 1.0, ?)", (json.dumps(workflow_state(1)),))
         if version >= 3:
             state = json.dumps(owners_state_of_0_1_0(8))
-            db.execute("INSERT INTO runs (id, uid, created, state, kind) VALUES (8, 7, 1.0, ?, 'guided')", (state,))
+            column, agent, owner = ("kind", "workflow", "guided") if version < 6 else ("submitter", "agent", "owner")
+            db.execute(f"INSERT INTO runs (id, uid, created, state, {column}) VALUES (8, 7, 1.0, ?, ?)", (state, owner))
+            db.execute(f"UPDATE runs SET {column}=? WHERE id=1", (agent,))
         db.execute("INSERT INTO waits (at, key, wait, censored) VALUES (1.0, 'k', 5.0, 0)")
         db.commit()
     return path

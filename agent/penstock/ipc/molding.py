@@ -8,7 +8,7 @@ from typing import Any, Final
 from penstock.errors import NotPermitted, UserError
 from penstock.ipc.handlers import LocalOp
 from penstock.moldable.controller import MoldableController
-from penstock.moldable.model import Checkpoint, JobShape, read_checkpoint, read_shapes
+from penstock.moldable.model import Checkpoint, MoldShape, read_checkpoint, read_shapes
 
 __all__ = ["molding"]
 
@@ -40,7 +40,7 @@ def molding(moldable: MoldableController, serves: Callable[[int], bool]) -> dict
     return {"shape": shape, "mold": mold}
 
 
-def _shapes(request: Mapping[str, Any]) -> tuple[JobShape, ...]:
+def _shapes(request: Mapping[str, Any]) -> tuple[MoldShape, ...]:
     try:
         return read_shapes(_text(request, "shapes"))
     except UserError as e:

@@ -21,7 +21,7 @@ from penstock.future.bits import BitProfile
 from penstock.future.cluster import TASKS, WAITS_FOR_NODES, Cluster, QueueEntry
 from penstock.future.leftover import LONGEST
 from penstock.future.profile import place
-from penstock.moldable.model import JobShape, MoldableJob
+from penstock.moldable.model import MoldableJob, MoldShape
 
 __all__ = ["PUT_BACK", "RESTART", "MoldChoice", "choose", "choose_new", "choose_restart"]
 
@@ -39,7 +39,7 @@ class MoldChoice:
     """A shape, when the job is then planned to start and to end; `instead` is when it would end as it is, infinite
     where that is not known."""
 
-    shape: JobShape
+    shape: MoldShape
     start: float
     end: float
     instead: float = math.inf
@@ -64,7 +64,7 @@ def choose(cluster: Cluster, jobs: Mapping[int, MoldableJob]) -> dict[int, MoldC
     return found
 
 
-def choose_new(cluster: Cluster, partition: str, shapes: Sequence[JobShape]) -> MoldChoice | None:
+def choose_new(cluster: Cluster, partition: str, shapes: Sequence[MoldShape]) -> MoldChoice | None:
     """For a job that is submitted now, behind all who wait; None: nothing can be said."""
     known = cluster.snapshot.partitions
     names = [n for n in partition.split(",") if n in known] or [p.name for p in known.values() if p.default]
@@ -104,7 +104,7 @@ def _kept_and_best(
     if job.reason == PUT_BACK:
         after = cluster.now  # it is let go with the change
     nodes = me.asked if job.restarts and me.asked is not None else entry.nodes
-    asked = JobShape(nodes, entry.duration)
+    asked = MoldShape(nodes, entry.duration)
     left = 1.0 - me.done
     kept = _placed(profile, asked, after, entry.within, left)
     shapes = [s for s in me.open_shapes if _allowed(cluster, job.partition.split(","), s)]
@@ -126,7 +126,7 @@ def _planned(cluster: Cluster, profile: BitProfile) -> BitProfile:
     return profile
 
 
-def _placed(profile: BitProfile, shape: JobShape, after: float, within: int, left: float = 1.0) -> MoldChoice | None:
+def _placed(profile: BitProfile, shape: MoldShape, after: float, within: int, left: float = 1.0) -> MoldChoice | None:
     found = profile.earliest(shape.nodes, shape.limit, after, within)
     return None if found is None else MoldChoice(shape, found[0], found[0] + left * shape.limit)
 
@@ -137,7 +137,7 @@ def _first(options: Iterable[MoldChoice | None]) -> MoldChoice | None:
     return min(known, key=lambda o: (o.end, o.shape.nodes * o.shape.limit), default=None)
 
 
-def _allowed(cluster: Cluster, partitions: Sequence[str], shape: JobShape) -> bool:
+def _allowed(cluster: Cluster, partitions: Sequence[str], shape: MoldShape) -> bool:
     """Whether the partitions let a job have this shape."""
     known = cluster.snapshot.partitions
     return all(

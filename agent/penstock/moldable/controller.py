@@ -28,7 +28,7 @@ from penstock.future.cluster import Cluster
 from penstock.host.clock import Clock
 from penstock.moldable.checkpoints import Checkpoints
 from penstock.moldable.choose import MoldChoice, choose, choose_new, choose_restart
-from penstock.moldable.model import Checkpoint, JobShape, MoldableJob, MoldPhase
+from penstock.moldable.model import Checkpoint, MoldableJob, MoldPhase, MoldShape
 from penstock.slurm.base import Changer
 from penstock.state.store import Store
 from penstock.values.durations import duration_text
@@ -75,10 +75,10 @@ class MoldableController:
     # -- what owners say (any time, from ipc.operations) -------------------------------------------------------------
 
     async def register(
-        self, uid: int, job: int, shapes: tuple[JobShape, ...], checkpoint: Checkpoint | None = None
+        self, uid: int, job: int, shapes: tuple[MoldShape, ...], checkpoint: Checkpoint | None = None
     ) -> MoldableJob:
-        """A job of this user may have any of these shapes from now on: one that was submitted a moment ago, whom a look at
-        Slurm may not show yet. Raises NotFound for a job of somebody else, NotNow or UserError."""
+        """A job of this user may have any of these shapes from now on. It may be so young that a look at Slurm does not
+        show it yet. Raises NotFound for somebody else's, NotNow or UserError."""
         seen = await self._observer.look(FRESH)
         if not seen.usable:
             raise NotNow(f"job {job} cannot be looked at: {'; '.join(seen.problems)}")
@@ -93,7 +93,7 @@ class MoldableController:
         self._want_look()
         return me
 
-    async def shape_for(self, partition: str, shapes: tuple[JobShape, ...]) -> JobShape:
+    async def shape_for(self, partition: str, shapes: tuple[MoldShape, ...]) -> MoldShape:
         """What a job that is about to be submitted should ask for; the smallest where nothing can be said."""
         seen = await self._observer.look(FRESH)
         choice = choose_new(Cluster.of(seen), partition, shapes) if seen.usable else None
@@ -151,7 +151,7 @@ class MoldableController:
 
     async def _waits(self, me: MoldableJob, row: Job, choice: MoldChoice | None, seen: Snapshot) -> list[Decision]:
         put_back = me.phase is MoldPhase.STOPPING and row.restarts > me.restarts
-        shape: JobShape | None = None
+        shape: MoldShape | None = None
         if row.least_nodes in me.refused and row.reason.startswith(_LIMITS):
             shape = max((s for s in me.open_shapes if s.nodes < row.least_nodes), key=lambda s: s.nodes)
             why = Reason("limits", f"{shape.nodes} nodes are within the limits of its owner")

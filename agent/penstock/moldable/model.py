@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import re
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -24,8 +23,8 @@ from penstock.values.durations import DURATION_FORMS, duration_text, parse_durat
 
 __all__ = [
     "Checkpoint",
-    "JobShape",
     "MoldPhase",
+    "MoldShape",
     "MoldableJob",
     "SavedFile",
     "read_checkpoint",
@@ -39,7 +38,7 @@ _LONGEST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class JobShape:
+class MoldShape:
     """So many nodes for at most so long (s)."""
 
     nodes: int
@@ -87,7 +86,7 @@ class MoldableJob:
 
     job: int
     uid: int
-    shapes: tuple[JobShape, ...]
+    shapes: tuple[MoldShape, ...]
     checkpoint: Checkpoint | None = None
     refused: tuple[int, ...] = ()
     asked: int | None = None
@@ -99,11 +98,11 @@ class MoldableJob:
     saved: SavedFile | None = None
 
     @property
-    def open_shapes(self) -> tuple[JobShape, ...]:
+    def open_shapes(self) -> tuple[MoldShape, ...]:
         """Those that its owner may have, as far as is known; at least the smallest."""
         return tuple(s for s in self.shapes if s.nodes not in self.refused) or self.shapes[:1]
 
-    def shape(self, nodes: int) -> JobShape | None:
+    def shape(self, nodes: int) -> MoldShape | None:
         """The one with so many nodes."""
         return next((s for s in self.shapes if s.nodes == nodes), None)
 
@@ -158,10 +157,10 @@ class MoldableJob:
             raise ValueError(str(e)) from e
 
 
-def read_shapes(text: str) -> tuple[JobShape, ...]:
+def read_shapes(text: str) -> tuple[MoldShape, ...]:
     """The shapes, the smallest first. Raises UserError."""
     form = "NODES:TIME,NODES:TIME..., such as 2:8h,4:4h30m,8:2h30m"
-    found: dict[int, JobShape] = {}
+    found: dict[int, MoldShape] = {}
     for part in text.split(",") if isinstance(text, str) else ():
         nodes, colon, time = part.strip().partition(":")
         if not colon or not _NODES.fullmatch(nodes):
@@ -174,13 +173,13 @@ def read_shapes(text: str) -> tuple[JobShape, ...]:
             raise UserError(f"the time for {nodes} nodes must be {DURATION_FORMS}, not {time[:60]!r}")
         if int(nodes) in found:
             raise UserError(f"{nodes} nodes are there twice")
-        found[int(nodes)] = JobShape(int(nodes), 60.0 * math.ceil(limit / 60.0))  # Slurm keeps whole minutes
+        found[int(nodes)] = MoldShape(int(nodes), 60.0 * math.ceil(limit / 60.0))  # Slurm keeps whole minutes
     if not 2 <= len(found) <= _MOST:
         raise UserError(f"must be 2 to {_MOST} times {form}")
     return tuple(found[nodes] for nodes in sorted(found))
 
 
-def shapes_text(shapes: tuple[JobShape, ...]) -> str:
+def shapes_text(shapes: tuple[MoldShape, ...]) -> str:
     """As a user writes them."""
     return ",".join(map(str, shapes))
 
@@ -194,6 +193,6 @@ def read_checkpoint(text: str) -> Checkpoint:
         number = signal_number(name)
     except ValueError as e:
         raise UserError(str(e)) from None
-    if number in (signal.SIGKILL, signal.SIGSTOP):
+    if number in map(signal_number, ("KILL", "STOP")):
         raise UserError(f"{name}: no program can save anything on that signal")
-    return Checkpoint(int(number), file)
+    return Checkpoint(number, file)

@@ -57,7 +57,11 @@ MIGRATIONS: Final = (
     ALTER TABLE runs RENAME COLUMN kind TO submitter;
     UPDATE runs SET submitter = CASE submitter WHEN 'guided' THEN 'owner' ELSE 'agent' END;
     """,
-    "CREATE TABLE moldable (job INTEGER PRIMARY KEY, uid INTEGER NOT NULL, ended REAL, state TEXT NOT NULL);",
+    # A flipped bit in the header makes a file of version 7 one of version 6.
+    """
+    CREATE TABLE IF NOT EXISTS moldable (
+        job INTEGER PRIMARY KEY, uid INTEGER NOT NULL, ended REAL, state TEXT NOT NULL);
+    """,
 )
 
 # What is over, by table: the condition under which a row may go, and the column that says since when.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.future.cluster import Cluster
 from penstock.moldable.choose import RESTART, choose, choose_new, choose_restart
-from penstock.moldable.model import JobShape, MoldableJob, read_shapes
+from penstock.moldable.model import MoldableJob, MoldShape, read_shapes
 
 HOUR = 3600.0
 SHAPES = read_shapes("2:8h,4:4h,8:2h")
@@ -37,7 +37,7 @@ def chosen(jobs, me=None, **partition):
 
 def test_on_an_empty_cluster_the_fastest_shape_is_taken():
     choice = chosen([waiting()])
-    assert (choice.shape, choice.start, choice.end, choice.instead) == (JobShape(8, 2 * HOUR), 0.0, 2 * HOUR, 8 * HOUR)
+    assert (choice.shape, choice.start, choice.end, choice.instead) == (MoldShape(8, 2 * HOUR), 0.0, 2 * HOUR, 8 * HOUR)
 
 
 def test_a_start_now_on_fewer_nodes_beats_a_late_one_on_many():

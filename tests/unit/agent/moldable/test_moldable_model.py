@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from penstock.errors import UserError
 from penstock.moldable.model import (
     Checkpoint,
-    JobShape,
     MoldableJob,
     MoldPhase,
+    MoldShape,
     SavedFile,
     read_checkpoint,
     read_shapes,
@@ -24,7 +24,7 @@ from penstock.moldable.model import (
 
 def test_shapes_are_read_in_any_order_and_kept_in_whole_minutes():
     found = read_shapes("8:2h30m, 2:8h,4:90s")
-    assert found == (JobShape(2, 28800.0), JobShape(4, 120.0), JobShape(8, 9000.0))
+    assert found == (MoldShape(2, 28800.0), MoldShape(4, 120.0), MoldShape(8, 9000.0))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_is_no_list_of_shapes(text, problem):
 
 @given(st.dictionaries(st.integers(1, 9_999_999), st.integers(1, 10_000), min_size=2, max_size=20))
 def test_shapes_are_read_as_they_are_written(sizes):
-    shapes = tuple(JobShape(nodes, 60.0 * minutes) for nodes, minutes in sorted(sizes.items()))
+    shapes = tuple(MoldShape(nodes, 60.0 * minutes) for nodes, minutes in sorted(sizes.items()))
     assert read_shapes(shapes_text(shapes)) == shapes
 
 

@@ -199,6 +199,7 @@ def test_a_kill_in_making_the_first_one_leaves_none(state):
         ('UPDATE runs SET state=replace(state, \'"phase": "active"\', \'"phase": "bctive"\')', "RunPhase"),
         ("UPDATE runs SET uid=-5 WHERE id=2", "runs 2: uid is no user id"),
         ("UPDATE malleable SET state=replace(state, '\"offer\"', '\"ofger\"')", "malleable 7[01]: state cannot"),
+        ("UPDATE moldable SET state=replace(state, '2:8h', '2:8')", "moldable 8[01]: state cannot"),
         ("UPDATE decisions SET reasons='[1' WHERE id=3", "decisions 3: reasons cannot be read"),
         ("UPDATE decisions SET details='[]' WHERE id=3", "decisions 3: details cannot be read"),
         ("UPDATE decisions SET at='soon' WHERE id=3", "integrity|decisions 3: at is no number|decisions"),
