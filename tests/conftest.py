@@ -28,6 +28,9 @@ def pytest_configure() -> None:
     os.environ["UCX_NET_DEVICES"] = "lo"
 
 
+_UNSTABLE = "'sid'"
+
+
 @cache
 def missing(release: str | None) -> str | None:
     """Why there is no Slurm of this Debian release (None: of the machine itself) to run here."""
@@ -60,6 +63,15 @@ def need(release: str | None) -> None:
 def need_slurm() -> Callable[[str | None], None]:
     """`need_slurm("trixie")` for a fixture that brings up the Slurm of that Debian release."""
     return need
+
+
+@pytest.hookimpl(tryfirst=True)  # before markers are asked for
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One other release is enough for every run; what is newer than that comes with `scripts/test.sh --all`."""
+    for item in items:
+        params = getattr(item, "callspec", None)
+        if item.get_closest_marker("release") and params is not None and _UNSTABLE in str(params.params.values()):
+            item.add_marker(pytest.mark.long)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

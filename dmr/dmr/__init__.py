@@ -19,17 +19,22 @@ For programs that move their data themselves (`dmr.examples.jacobi`, and `dmr.ex
         handler.finish()
         return
 
-Importing this package needs neither mpi4py nor numpy.
+Importing this package needs neither mpi4py nor numpy, and loads what is used when it is used first: commands that only
+speak its wire import it, too.
 """
 
 from __future__ import annotations
 
-from dmr.api import Action, Status, announce, dmr_check_status, dmr_icheck_status, inherited, world
-from dmr.app import App, Replaced
-from dmr.distributions import Block, Block2D, BlockCyclic, BlockCyclic2D, Cyclic, Explicit, Keyed, Replicated
-from dmr.handover import Arrival, Departure
-from dmr.plan import block_bounds
-from dmr.transition import Lost
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from dmr.api import Action, Status, announce, dmr_check_status, dmr_icheck_status, inherited, world
+    from dmr.app import App, Replaced
+    from dmr.distributions import Block, Block2D, BlockCyclic, BlockCyclic2D, Cyclic, Explicit, Keyed, Replicated
+    from dmr.handover import Arrival, Departure
+    from dmr.plan import block_bounds
+    from dmr.transition import Lost
 
 __all__ = [
     "Action",
@@ -54,3 +59,27 @@ __all__ = [
     "inherited",
     "world",
 ]
+
+_HOMES: Final = {
+    "api": ("Action", "Status", "announce", "dmr_check_status", "dmr_icheck_status", "inherited", "world"),
+    "app": ("App", "Replaced"),
+    "distributions": (
+        "Block", "Block2D", "BlockCyclic", "BlockCyclic2D", "Cyclic", "Explicit", "Keyed", "Replicated"
+    ),
+    "handover": ("Arrival", "Departure"),
+    "plan": ("block_bounds",),
+    "transition": ("Lost",),
+}  # fmt: skip
+"""In which module each name is."""
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 (whatever it is)
+    for home, names in _HOMES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(f"dmr.{home}"), name)
+            return found
+    raise AttributeError(f"module 'dmr' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -225,6 +225,7 @@ DEATHS = {
     "while data moves": "from dmr import arrays; arrays.exchange = lambda *a, **k: os.kill(os.getpid(), 9)",
     "when it has all": "from dmr import passage; passage.Transition.complete = lambda *a, **k: os.kill(os.getpid(), 9)",
 }
+WAITED_FOR = ("before MPI is up", "while it is waited for")  # most of a minute each
 FIRST = """
 if os.environ.get("DMR_TICKET") and os.environ.get("PMI_RANK") == "0" and not os.path.exists("died"):
     open("died", "w").close()
@@ -235,7 +236,7 @@ joining._CONNECT_LIMIT = 5
 
 
 @pytest.mark.parametrize(
-    "death", [pytest.param(one, marks=[pytest.mark.long] if one == "while it is waited for" else []) for one in DEATHS]
+    "death", [pytest.param(one, marks=[pytest.mark.long] if one in WAITED_FOR else []) for one in DEATHS]
 )
 @pytest.mark.parametrize("method", ["replace", pytest.param("merge", marks=pytest.mark.long)])
 def test_a_new_process_dies(ahead, tmp_path: Path, key: credential.Key, death: str, method: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from malleable import Agent, Jacobi, assert_nothing_left, mergeable, until
@@ -77,10 +78,12 @@ KILLS = {
 }
 
 
-USUAL = ("after the grant", "before the merge")
+def rare(*names: str) -> list[Any]:
+    """Half a minute each: with `--all`."""
+    return [pytest.param(name, marks=pytest.mark.long) for name in names]
 
 
-@pytest.mark.parametrize("point", [pytest.param(p, marks=() if p in USUAL else pytest.mark.long) for p in KILLS])
+@pytest.mark.parametrize("point", ["before the merge", *rare(*(p for p in KILLS if p != "before the merge"))])
 def test_agent_killed_in_an_expansion(point: str, agent: Agent, cluster: Cluster) -> None:
     agent.start(KILLS[point])
     jacobi = Jacobi(agent, pause=0.1)  # it shall still run when the agent has made sure that nothing surfaces
@@ -94,7 +97,7 @@ def test_agent_killed_in_an_expansion(point: str, agent: Agent, cluster: Cluster
     assert_nothing_left(cluster)
 
 
-@pytest.mark.parametrize("phase", ["offered", "resizing"])
+@pytest.mark.parametrize("phase", ["offered", *rare("resizing")])
 def test_agent_killed_around_the_spawn(phase: str, agent: Agent, cluster: Cluster) -> None:
     agent.start()
     jacobi = Jacobi(agent, pause=0.1, hold=1.0)  # it shall still run when the agent offers anew
@@ -111,7 +114,7 @@ def test_agent_killed_around_the_spawn(phase: str, agent: Agent, cluster: Cluste
     assert_nothing_left(cluster)
 
 
-@pytest.mark.parametrize("phase", ["proposed", "leaving", "releasing"])
+@pytest.mark.parametrize("phase", ["leaving", *rare("proposed", "releasing")])
 def test_agent_killed_in_a_shrink(phase: str, agent: Agent, cluster: Cluster) -> None:
     agent.start()
     jacobi = Jacobi(agent, size=4, largest=4, pause=0.1, hold=1.0)

@@ -272,7 +272,14 @@ def run(agent: Agent, site: Cluster, way: str, bound: Bound) -> list[str]:
     return events()
 
 
-@pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: bound.name)
+# A minute each: one of each kind, and all with `--all`.
+USUAL = ("qos-max-wall", "association-grp-tres", "qos-max-tres-per-job", "partition-max-nodes")
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [pytest.param(b, id=b.name, marks=() if b.name in USUAL else pytest.mark.long) for b in BOUNDS],
+)
 def test_no_way_past_a_limit(site: Cluster, limits: SiteLimits, agent: Agent, bound: Bound) -> None:
     if bound.user:
         limits.user("alice", **bound.user)

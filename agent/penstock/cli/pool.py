@@ -19,7 +19,6 @@ from penstock.cli.former import formerly
 from penstock.cli.groups import CommandGroup
 from penstock.cli.memory import MEM
 from penstock.cli.output import emit_json
-from penstock.cli.poolauto import auto
 from penstock.cli.poolstage import drain, stage
 from penstock.cli.poolview import cancel, in_pool, logs, status, top
 from penstock.cli.times import TIME, Duration
@@ -36,7 +35,21 @@ _START = 60.0
 _END = 30.0
 
 
-@click.group(cls=CommandGroup)
+class _PoolCommands(CommandGroup):
+    """`auto` plans, and loads what that takes: not for those who submit a task."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "auto"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name != "auto":
+            return super().get_command(ctx, cmd_name)
+        from penstock.cli.poolauto import auto
+
+        return auto
+
+
+@click.group(cls=_PoolCommands)
 def pool() -> None:
     """Run many small tasks in the allocations that you have.
 
@@ -248,5 +261,5 @@ def stop(name: str, drain: bool, as_json: bool) -> None:
         click.echo(f"Pool {name!r} is stopped; {plural(answer['left'], 'task')} had not ended")
 
 
-for _command in (auto, status, top, logs, cancel, drain, stage):
+for _command in (status, top, logs, cancel, drain, stage):
     pool.add_command(_command)

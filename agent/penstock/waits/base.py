@@ -41,12 +41,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any, Final, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.api import Geometry
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "BOUND",
@@ -144,11 +145,15 @@ class Distribution:
     @classmethod
     def at(cls, seconds: float) -> Distribution:
         """All of it at one wait."""
+        import numpy as np  # each command loads this module, and few need that
+
         return cls(np.array([seconds]), np.ones(1))
 
     @classmethod
     def of(cls, values: Sequence[float] | NDArray[np.float64], weights: NDArray[np.float64]) -> Distribution:
         """From waits in any order with weights of any positive sum."""
+        import numpy as np
+
         seconds = np.asarray(values, dtype=np.float64)
         order = seconds.argsort(kind="stable")
         return cls(seconds[order], weights[order] / weights.sum())

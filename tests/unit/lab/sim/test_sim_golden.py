@@ -131,7 +131,15 @@ def parse(key: str):
 
 
 CASES = [
-    pytest.param(key, order, id=f"{key.replace(' ', '/')}/{order}") for key in golden() for order in parse(key)[-1]
+    # The longest queues: ten seconds each.
+    pytest.param(
+        key,
+        order,
+        id=f"{key.replace(' ', '/')}/{order}",
+        marks=pytest.mark.long if key.startswith("CTC/338/CONS") else (),
+    )
+    for key in golden()
+    for order in parse(key)[-1]
 ]
 
 

@@ -144,7 +144,10 @@ SECOND = {
 }
 
 
-@pytest.mark.parametrize("name", SECOND)
+USUAL = ("script", "shadow", "of the node")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in USUAL else pytest.mark.long) for n in SECOND])
 def test_what_is_more_than_a_shell_command_is_run_by_a_second_snakemake(snakes, name):
     snakes.write(f'rule one:\n    output: "out"\n    {SECOND[name]}\n')
     snakes.write("from pathlib import Path\nPath(snakemake.output[0]).write_text('x')\n", "script.py")

@@ -306,7 +306,7 @@ class TestInThePool(snakemake.common.tests.TestWorkflowsLocalStorageBase):
 """
 
 
-@pytest.mark.parametrize("inner", ["auto", "always"])
+@pytest.mark.parametrize("inner", ["auto", pytest.param("always", marks=pytest.mark.long)])
 def test_the_common_test_workflows_of_all_executors_pass(snakes, inner):
     snakes.write(COMMON.replace("INNER", repr(inner)), "test_common.py")
     words = [str(snakes.bin / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_common.py"]
