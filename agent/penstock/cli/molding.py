@@ -45,6 +45,10 @@ def tell_shapes(config: Config, asked: Request, job: int, folder: str | None) ->
         saves = read_checkpoint(asked.checkpoint)
         told["checkpoint"] = f"{saves.signal}:{Path(folder or '.').absolute() / saves.file}"
     try:
-        ask_agent(config, "mold", told)
+        answer = ask_agent(config, "mold", told)
+        if asked.checkpoint is not None and not answer["puts_back"]:
+            click.echo(
+                f"penstock: job {job} is not put back once it runs: this agent serves other users, too", err=True
+            )
     except PenstockError as e:
         click.echo(f"penstock: job {job} keeps its size: {e}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -35,7 +36,8 @@ def molding(moldable: MoldableController, serves: Callable[[int], bool]) -> dict
         if type(number) is not int or not 0 < number < 2**63:
             raise UserError(f"job: must be the number of a job, not {number!r}")
         me = await moldable.register(uid, number, _shapes(request), _checkpoint(request))
-        return {"job": me.job}
+        # Nobody else's files are looked at.
+        return {"job": me.job, "puts_back": me.checkpoint is not None and uid == os.geteuid()}
 
     return {"shape": shape, "mold": mold}
 

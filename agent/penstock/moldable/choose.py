@@ -109,11 +109,10 @@ def _kept_and_best(
     kept = _placed(profile, asked, after, entry.within, left)
     shapes = [s for s in me.open_shapes if _allowed(cluster, job.partition.split(","), s)]
     best = _first(_placed(profile, shape, after, entry.within, left) for shape in shapes)
-    settled = asked in shapes and (job.restarts > 0 or job.num_nodes == entry.nodes)  # and no range of sizes
-    if best is None or (settled and best.shape == asked):
+    if best is None or best.shape == asked:
         return kept, None
     if kept is not None:
-        if settled and kept.end - best.end <= max(_LEAST, _SHARE * (kept.end - cluster.now)):
+        if asked in shapes and kept.end - best.end <= max(_LEAST, _SHARE * (kept.end - cluster.now)):
             return kept, None
         best = MoldChoice(best.shape, best.start, best.end, kept.end)
     return kept, best

@@ -63,6 +63,7 @@ class MoldableController:
         self._settings, self._want_look = settings, want_look
         self._checkpoints = checkpoints or Checkpoints()
         self._jobs: dict[int, MoldableJob] = {}
+        self._announced: dict[int, MoldableJob] = {}  # no look has shown them yet
         for state in store.moldable():
             me = MoldableJob.from_dict(state)
             self._jobs[me.job] = me
@@ -87,9 +88,11 @@ class MoldableController:
             raise NotFound(f"there is no job {job} of yours in the queue")
         if row is not None and row.array_job is not None:
             raise UserError(f"job {job} is an array: its tasks keep their size")
-        restarts = 0 if row is None else row.restarts
-        me = MoldableJob(job, uid, shapes, checkpoint, since=self._clock.now(), restarts=restarts)
-        self._put(me)
+        me = MoldableJob(job, uid, shapes, checkpoint, since=self._clock.now(), restarts=row.restarts if row else 0)
+        if row is None:
+            self._announced[job] = me
+        else:
+            self._put(me)
         self._want_look()
         return me
 
@@ -104,25 +107,22 @@ class MoldableController:
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
         """Take at most one step for each job; the decisions taken."""
         decisions: list[Decision] = []
+        self._take_in(snapshot)
         for number, me in list(self._jobs.items()):
             row = snapshot.jobs.get(number)
-            if row is None and snapshot.taken_at < me.since + _UNSEEN:
-                continue
-            if row is None or row.state.ended or row.uid != me.uid or row.array_job is not None:
-                self._store.save_moldable(number, me.uid, me.to_dict(), ended=self._clock.now())
-                del self._jobs[number]
-            elif row.pending:
-                decisions += self._limited(row)
+            if row is None or row.state.ended or row.uid != me.uid:
+                self._drop(me)
+            elif row.pending and snapshot.taken_at > me.since:
+                decisions += self._changed(me, row) or self._limited(row)
         if not self._jobs or self._executor.pause_control.off is not None:
             return decisions
         cluster = Cluster.of(snapshot)
         # What a job was asked to have after this picture was taken is not in it.
-        shown = ((number, me) for number, me in self._jobs.items() if number in snapshot.jobs)
-        current = {number: me for number, me in shown if snapshot.taken_at > me.since}
+        current = {number: me for number, me in self._jobs.items() if snapshot.taken_at > me.since}
         choices = choose(cluster, current)
         for number, me in current.items():
             row = snapshot.jobs[number]
-            if not self._executor.ready(_subject(number)):
+            if not self._executor.ready(_subject(number)) or self._left_alone(row):
                 continue
             if row.pending:
                 decisions += await self._waits(me, row, choices.get(number), snapshot)
@@ -136,7 +136,33 @@ class MoldableController:
             return now + 1.0
         return math.inf if self._jobs else None
 
+    def _take_in(self, snapshot: Snapshot) -> None:
+        """What was announced is known from when a look shows it, as its owner's; else it was a mistake."""
+        for number, me in list(self._announced.items()):
+            row = snapshot.jobs.get(number)
+            if row is None and snapshot.taken_at < me.since + _UNSEEN:
+                continue
+            del self._announced[number]
+            if row is not None and row.uid == me.uid and row.array_job is None:
+                self._put(me)
+
+    def _drop(self, me: MoldableJob) -> None:
+        self._store.save_moldable(me.job, me.uid, me.to_dict(), ended=self._clock.now())
+        del self._jobs[me.job]
+
+    def _left_alone(self, row: Job) -> bool:
+        held = self._executor.pause_control.on("malleable", row.uid, [row.partition], [row.account], [row.qos])
+        return held is not None
+
     # -- jobs that wait ----------------------------------------------------------------------------------------------
+
+    def _changed(self, me: MoldableJob, row: Job) -> list[Decision]:
+        """Somebody has given it another size, who knows better. Of a job that was put back Slurm does not show it."""
+        shape = me.shape(row.num_nodes)
+        if row.restarts or (row.least_nodes == row.num_nodes and shape and shape.limit == row.time_limit):
+            return []
+        self._drop(me)
+        return [Decision(Verb.HOLD, _subject(me.job), (Reason("changed", "somebody has changed its size"),))]
 
     def _limited(self, row: Job) -> list[Decision]:
         """What Slurm does not let the owner have is not asked for again."""

@@ -67,12 +67,6 @@ def test_nobody_before_it_is_moved():
     assert (choice.shape.nodes, choice.end) == (4, 20 * 60.0)
 
 
-def test_a_range_and_a_size_that_is_none_of_its_own_are_settled_at_once():
-    assert chosen([waiting(nodes=8, hours=2.0, min_nodes=2)]).shape.nodes == 8
-    assert chosen([running(1, 6, 20.0), waiting(nodes=3, hours=8.0, min_nodes=2)]).shape.nodes == 2
-    assert chosen([running(1, 5, 9.0), waiting(nodes=3, hours=8.0)]).shape.nodes == 2
-
-
 def test_what_the_partition_or_slurm_does_not_give_is_not_asked_for():
     assert chosen([waiting()], max_nodes=4).shape.nodes == 4
     assert chosen([waiting(nodes=8, hours=2.0)], max_time=3 * HOUR) is None

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.api import JobSpec, JobState
 from penstock.core.off import Off
+from penstock.core.pauses import Pause
 from penstock.errors import NotFound, NotPermitted, UserError
 from penstock.ipc.molding import molding
 from penstock.moldable.checkpoints import Checkpoints
@@ -143,6 +144,25 @@ async def test_it_is_left_while_all_is_off_paused_or_held(tmp_path):
 
 
 @virtual
+async def test_a_pause_costs_nothing_and_a_size_given_by_hand_stays(tmp_path):
+    world = Molding(tmp_path)
+    await world.boot()
+    await world.rival(8, 10)
+    alice = world.engine.uid_of("alice")
+    world.app.executor.pause_control.pause(Pause("malleable", alice, None, 0, world.now, "by hand"))
+    job = await world.molded()
+    saved, passes = [], world.passes
+    keep, world.store.save_moldable = world.store.save_moldable, lambda *state: saved.append(state)
+    await world.until(lambda: world.passes > passes + 5)
+    assert world.shape(job) == (2, 8.0) and not saved
+    world.store.save_moldable = keep
+    await world.backend.update(job, nodes=3)
+    world.app.executor.pause_control.resume(world.app.executor.pause_control.pauses)
+    await world.until(lambda: not world.app.moldable.jobs)
+    assert world.shape(job) == (3, 8.0) and ("hold", "changed") in world.decided(job)
+
+
+@virtual
 async def test_only_a_job_of_the_callers_may_be_told_of(tmp_path):
     world = Molding(tmp_path)
     await world.boot()
@@ -153,9 +173,11 @@ async def test_only_a_job_of_the_callers_may_be_told_of(tmp_path):
         with pytest.raises(error):
             await world.tell(job)
     assert not world.app.moldable.jobs
-    await world.tell(12345)  # one that may be on its way
-    assert world.app.moldable.jobs
-    await world.until(lambda: not world.app.moldable.jobs, 30.0)
+    # One that may be on its way: nobody is told whose it is before a look has shown that.
+    await world.tell(12345)
+    assert world.app.moldable._announced and world.app.owner_of("job 12345") is None
+    await world.until(lambda: not world.app.moldable._announced, 30.0)
+    assert not world.app.moldable.jobs and world.store.moldable() == []
 
 
 def answering(world, job, delay=5.0):
@@ -262,12 +284,12 @@ async def test_the_door_takes_what_an_owner_says_and_nothing_else(tmp_path):
     world = Molding(tmp_path)
     await world.boot()
     await world.rival(6, 10)
-    job = await world.backend.submit(JobSpec("mold", "#!/bin/sh\n", 8, 60.0))
+    job = await world.backend.submit(JobSpec("mold", "#!/bin/sh\n", 4, 4 * HOUR))
     uid, door = world.engine.uid_of("alice"), molding(world.app.moldable, lambda uid: uid == 7)
     alices = molding(world.app.moldable, lambda _uid: True)
     said = {"shapes": "2:8h,4:4h", "checkpoint": "USR1:/x"}
     assert await alices["shape"](uid, said) == {"nodes": 2, "limit": 8 * HOUR}
-    assert await alices["mold"](uid, {**said, "job": job}) == {"job": job}
+    assert await alices["mold"](uid, {**said, "job": job}) == {"job": job, "puts_back": False}
     assert world.app.moldable.jobs[job].checkpoint == Checkpoint(signal.SIGUSR1, "/x")
     assert world.app.owner_of(f"job {job}") == uid
     for request, error in (
