@@ -33,6 +33,7 @@ from dmr import credential, wire
 from penstock.api import JobSpec, Step
 from penstock.app import App
 from penstock.config import Config
+from penstock.ipc import server
 from penstock.state.store import Store
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.engine import Engine
@@ -76,6 +77,8 @@ async def agent(options: argparse.Namespace, folder: Path) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(30), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
     count = options.applications
+    # A cluster's programs come from many hosts, each of which may have so many; these all come from this one.
+    server._MAX_PER_ADDRESS = max(server._MAX_PER_ADDRESS, 2 * count)
     config = ClusterConfig(nodes=count)
     engine = Engine(config, time.time(), uid_of=lambda _user: os.geteuid())
     backend = virtual_cluster(config).__class__(engine, "me", RealTime(engine))
@@ -123,9 +126,7 @@ class Application:
         self.actions = 0
 
     async def connect(self, port: int) -> None:
-        # The door takes so many connections from one address; a cluster has many.
-        source = f"127.0.{self.job // 200 % 250}.{self.job % 200 + 1}"
-        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port)
 
     async def check(self) -> None:
         self.steps -= 7
@@ -190,8 +191,8 @@ async def drive(options: argparse.Namespace) -> int:
             sign = functools.partial(credential.sign_munge, socket=options.munge_socket)
         else:
             sign = functools.partial(credential.sign_key, key=credential.load_key(where["key"]))
-        server = await asyncio.start_server(echo, "127.0.0.1", 0, limit=wire.MAX_LINE)
-        reference = server.sockets[0].getsockname()[1]
+        echoing = await asyncio.start_server(echo, "127.0.0.1", 0, limit=wire.MAX_LINE)
+        reference = echoing.sockets[0].getsockname()[1]
         print(f"{options.applications} applications, a check every {options.every:g} s each, {options.credential}")
         rows = []
         with ThreadPoolExecutor(8) as pool:
