@@ -110,7 +110,7 @@ done
     -exec install -D -m 644 {} "$root/usr/share/penstock/ondemand/app/{}" \;)
 put 644 "$SOURCE/deploy/penstock.yaml" usr/share/penstock/penstock.yaml
 for file in "$SOURCE"/deploy/{grafana,prometheus}/*; do put 644 "$file" "usr/share/penstock/${file#"$SOURCE/deploy/"}"; done
-for file in "$SOURCE"/dmr/c/{Makefile,*.[ch],examples/*.c}; do put 644 "$file" "usr/share/penstock/libdmr/${file#"$SOURCE/dmr/c/"}"; done
+for file in "$SOURCE"/dmr/c/{Makefile,*.[ch],package/*,examples/*.c}; do put 644 "$file" "usr/share/penstock/libdmr/${file#"$SOURCE/dmr/c/"}"; done
 if [ -d "$SOURCE/plugins/slurm" ]; then
     (cd "$SOURCE/plugins/slurm" && find . -type f -exec install -D -m 644 {} "$root/usr/share/penstock/slurm/{}" \;)
 fi

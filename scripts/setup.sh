@@ -119,8 +119,9 @@ setup_bootstrap() {
 
 # For libdmr, the C library, and its tests.
 setup_compiler() {
-    if ! { command -v cc && command -v make; } >/dev/null && is_root && command -v apt-get >/dev/null; then
-        apt_install gcc libc6-dev make || say "no C compiler: libdmr cannot be built"
+    if ! { command -v cc && command -v make && command -v pkg-config && command -v cmake; } >/dev/null &&
+        is_root && command -v apt-get >/dev/null; then
+        apt_install gcc libc6-dev make pkg-config cmake || say "no C compiler: libdmr cannot be built"
     fi
 }
 

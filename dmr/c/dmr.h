@@ -32,6 +32,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define DMR_VERSION "0.2.0"
+
 #ifdef __cplusplus
 extern "C" {
 #endif

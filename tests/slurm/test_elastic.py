@@ -341,6 +341,52 @@ def test_dask_loses_no_task_in_twenty_random_resizes(agent: Agent, contained: Cl
     assert_nothing_left(contained)
 
 
+RAY = """
+import sys, time
+import ray
+
+ray.init(log_to_driver=False)
+count = int(sys.argv[1])
+
+@ray.remote(num_cpus=1)
+def work(n):
+    time.sleep(0.5)
+    return n * n
+
+@ray.remote(num_cpus=1)
+def total(*parts):
+    return sum(parts)
+
+squares = [work.remote(n) for n in range(count)]
+sums = [total.remote(*squares[i : i + 20]) for i in range(0, count, 20)]
+print("total", sum(ray.get(sums)), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def ray_python() -> Iterator[str]:
+    with environment("ray", ["ray==2.60.0"], [], os.environ.get("PENSTOCK_RAY", "")) as programs:
+        yield str(programs / "python")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_ray_loses_no_task_in_twenty_random_resizes(
+    agent: Agent, contained: Cluster, home: Path, ray_python: str
+) -> None:
+    agent.start()
+    (home / "rays.py").write_text(RAY)
+    elastic = {"min": 1, "max": 4, "use": "ray", "run": f"{ray_python} rays.py 1000", "slots": 1, "python": ray_python}
+    file = {"name": "ray", "time": "40m", "output": "elastic-%j.log", "elastic": {**elastic, "interval": 0.5}}
+    job = submit_file(agent, file)
+    job.until_said("Ray runtime started", 120)
+    assert by_chance(job, 20, 4) >= 20, job.said()
+    until("it is done", job.ended, 1200)
+    assert job.state() == "COMPLETED", job.said()[-3000:]
+    assert f"total {sum(n * n for n in range(1000))}" in job.said()
+    assert_nothing_left(contained)
+
+
 @pytest.mark.long
 @pytest.mark.mpi
 @pytest.mark.timeout(600)

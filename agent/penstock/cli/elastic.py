@@ -35,7 +35,7 @@ def elastic(file: Path, words: tuple[str, ...], dry_run: bool, as_json: bool) ->
     time: 4h
     elastic: {min: 1, max: 8, use: farm, tasks: tasks.txt}
 
-    Recipes (use): farm, dask, pool, restart, torchrun. Without one: start, join, leave.
+    Recipes (use): farm, dask, pool, ray, restart, torchrun. Without one: start, join, leave.
     """
     try:
         with file.open("rb") as stream:

@@ -35,7 +35,7 @@ class _Elastic(Entry):
     max: _Nodes
     preferred: _Nodes | None = None
     factor: _Nodes = 1
-    use: Literal["dask", "farm", "pool", "restart", "torchrun"] | None = None
+    use: Literal["dask", "farm", "pool", "ray", "restart", "torchrun"] | None = None
     run: Text | None = None
     tasks: Text | None = None
     pool: Name | None = None

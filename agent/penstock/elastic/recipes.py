@@ -91,6 +91,64 @@ def _pool(wish: RecipeWish) -> dict[str, object]:
     return {"start": wish.run, "join": f"exec {penstock} join --pool {name}", "leave": leave, "grace": 300.0}
 
 
+_DRAIN: Final = """
+import os, subprocess, sys, time
+import ray
+from ray._private.state import available_resources_per_node
+end = time.monotonic() + float(os.environ["PENSTOCK_RESIZE_SECONDS"]) - 5
+ray.init(log_to_driver=False)
+names = {"penstock-" + host for host in os.environ["PENSTOCK_RESIZE_HOSTS"].split(",")}
+leaving = {n["NodeID"]: n["Resources"] for n in ray.nodes() if n["Alive"] and names & n["Resources"].keys()}
+drain = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", os.environ["RAY_ADDRESS"]]
+drain += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "the nodes are given back"]
+for node in leaving:
+    seconds = str(max(1, int(end - time.monotonic())))
+    subprocess.run([*drain, "--node-id", node, "--deadline-remaining-seconds", seconds], check=True)
+while time.monotonic() < end:
+    free = available_resources_per_node()
+    if all(free.get(node, {}).get("CPU", 0) >= has.get("CPU", 0) for node, has in leaving.items() if node in free):
+        break
+    time.sleep(0.2)
+"""
+
+
+def _ray(wish: RecipeWish) -> dict[str, object]:
+    """Ray's head and the program on the first node, a raylet on each; one that leaves is drained: it takes no more
+    tasks, and has time to end those it has. What is lost then, Ray works out again."""
+    python = shlex.quote(wish.python)
+    ray = f"{python} -m ray.scripts.scripts"
+    # A place of its own, as in Ray's own one the clusters of all users of a host meet. Without a token whoever reaches
+    # the port may run anything as this user.
+    address = (
+        'export RAY_ADDRESS="$PENSTOCK_ELASTIC_HEAD:$PENSTOCK_ELASTIC_PORT"\n'
+        'export RAY_TMPDIR="/tmp/ray-$PENSTOCK_ELASTIC_JOB"\n'
+        'export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$(cd "$PENSTOCK_ELASTIC_FOLDER" && pwd)/ray-token"\n'
+        'mkdir -p -m 700 "$RAY_TMPDIR"; [ -O "$RAY_TMPDIR" ] || exit 1'
+    )
+    token = f'(umask 077; {python} -c "import secrets; print(secrets.token_hex(32))" >"$RAY_AUTH_TOKEN_PATH")'
+    # `ray stop` would end all that its user has of Ray on the host.
+    head = (
+        f'{ray} start --head --port "$PENSTOCK_ELASTIC_PORT" --num-cpus 0 --include-dashboard false '
+        "--disable-usage-stats --block &"
+    )
+    until = f'until {ray} health-check --address "$RAY_ADDRESS" >/dev/null 2>&1; do'
+    processors = f"--num-cpus {wish.slots}" if wish.slots else ""
+    return {
+        "start": (
+            f"{address}\n{token} || exit 1\n{head}\nhead=$!\n{until} kill -0 $head || exit 1; sleep 1; done\n"
+            f'{wish.run}\ncode=$?\nkill $head\nwait $head\nrm -rf "$RAY_TMPDIR"\nexit $code'
+        ),
+        "join": (
+            f"{address}\n{until} sleep 1; done\n"
+            f'exec {ray} start --address "$RAY_ADDRESS" --block --disable-usage-stats '
+            f'--resources "{{\\"penstock-$PENSTOCK_HOST\\": 1}}" {processors} {wish.options}'
+        ).rstrip(),
+        "ready_line": "Ray runtime started",
+        "leave": f"{address}\n{python} -c {shlex.quote(_DRAIN)}",
+        "grace": 120.0,
+    }
+
+
 def _restart(wish: RecipeWish) -> dict[str, object]:
     """A program with checkpoints of its own over all nodes, which is started again with each size."""
     return {"start": wish.run, "again": wish.run, "settle": 10.0, "grace": 300.0}
@@ -122,6 +180,7 @@ RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType(
         "farm": Recipe(_farm, {"tasks": "a file of commands, one a line"}, frozenset({"slots"})),
         "dask": Recipe(_dask, {"run": _RUN}, frozenset({"slots", "options"})),
         "pool": Recipe(_pool, {"run": _RUN, "pool": "the name of an open pool"}),
+        "ray": Recipe(_ray, {"run": _RUN}, frozenset({"slots", "options"})),
         "restart": Recipe(_restart, {"run": _RUN}),
         "torchrun": Recipe(_torchrun, {"run": "the script and its words"}, frozenset({"slots", "options"})),
     }

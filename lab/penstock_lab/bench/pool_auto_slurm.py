@@ -1,6 +1,6 @@
 """`penstock pool auto` beside HyperQueue's rule on a real Slurm: the same tasks, the same rivals, in pairs.
 
-    python -m penstock_lab.bench.pool_auto_slurm --out FILE [--rounds 8] [--at-once 2]      # as root; 50 minutes each
+    python -m penstock_lab.bench.pool_auto_slurm --out FILE [--rounds 8] [--at-once 2]   # root; 20 to 50 minutes each
 
 Each round has a throw-away Slurm of eight nodes for every way, side by side, so that all of them meet the same load of
 this machine. Another user's jobs arrive at each by the same draw, as many as the nodes can run and some before; when

@@ -51,6 +51,7 @@ RECIPE_FILES = {
     "farm": "tasks: 'my tasks.txt', slots: 4",
     "dask": "run: python analyse.py",
     "pool": "run: ./send, pool: mine",
+    "ray": "run: python trains.py, slots: 2",
     "restart": "run: mpiexec ./md, checkpoint: state.cpt",
     "torchrun": "run: train.py --epochs 3, slots: 2, options: --tee 3",
 }
