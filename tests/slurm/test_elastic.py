@@ -376,14 +376,14 @@ def test_ray_loses_no_task_in_twenty_random_resizes(
 ) -> None:
     agent.start()
     (home / "rays.py").write_text(RAY)
-    elastic = {"min": 1, "max": 4, "use": "ray", "run": f"{ray_python} rays.py 1000", "slots": 1, "python": ray_python}
+    elastic = {"min": 1, "max": 4, "use": "ray", "run": f"{ray_python} rays.py 2500", "slots": 1, "python": ray_python}
     file = {"name": "ray", "time": "40m", "output": "elastic-%j.log", "elastic": {**elastic, "interval": 0.5}}
     job = submit_file(agent, file)
     job.until_said("Ray runtime started", 120)
     assert by_chance(job, 20, 4) >= 20, job.said()
     until("it is done", job.ended, 1200)
     assert job.state() == "COMPLETED", job.said()[-3000:]
-    assert f"total {sum(n * n for n in range(1000))}" in job.said()
+    assert f"total {sum(n * n for n in range(2500))}" in job.said()
     assert_nothing_left(contained)
 
 

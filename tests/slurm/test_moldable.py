@@ -84,6 +84,7 @@ def test_the_nodes_of_a_job_follow_the_queue_until_it_starts(molding):
     assert refused.returncode == 2 and "--ntasks-per-node does not go with it" in refused.stderr
 
 
+@pytest.mark.long  # Slurm leaves a job alone for two minutes after it was put back
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_running_job_is_put_back_and_goes_on_from_its_checkpoint(molding, killed):
     site, desk = molding.site, molding.desk
@@ -97,7 +98,7 @@ def test_a_running_job_is_put_back_and_goes_on_from_its_checkpoint(molding, kill
         site.until(lambda: molding.output(f"{name}.dat"), "its checkpoint")
         site.stop(signal.SIGKILL)
         site.start()
-    site.until(lambda: len(molding.output(f"{name}.out")) > 1, "its second start", 120)
+    site.until(lambda: len(molding.output(f"{name}.out")) > 1, "its second start", 240)
     again = molding.output(f"{name}.out")[-1].split()
     assert again[:4] == ["began", "on", "8", "at"] and int(again[4]) > 0
     assert molding.shape(job) == ("8", "15:00")

@@ -23,10 +23,12 @@ from penstock.future.leftover import LONGEST
 from penstock.future.profile import place
 from penstock.moldable.model import MoldableJob, MoldShape
 
-__all__ = ["PUT_BACK", "RESTART", "MoldChoice", "choose", "choose_new", "choose_restart"]
+__all__ = ["DELAY", "PUT_BACK", "RESTART", "MoldChoice", "choose", "choose_new", "choose_restart"]
 
 PUT_BACK: Final = "BeginTime"
 """Slurm's reason of a job that was put back a moment ago."""
+DELAY: Final = 121.0
+"""Seconds for which Slurm keeps a job that was put back from starting (the life of a credential, by default)."""
 RESTART: Final = 120.0
 """Seconds that a program may take to start again and read its checkpoint."""
 _LEAST: Final = 30.0
@@ -88,7 +90,7 @@ def choose_restart(cluster: Cluster, job: Job, me: MoldableJob, gain: float) -> 
     profile = _planned(cluster, cluster.free(without=[job.id]))
     within = cluster.nodes_of(*names)
     others = [s for s in me.open_shapes if s != here and _allowed(cluster, names, s)]
-    best = _first(_placed(profile, shape, now, within, left) for shape in others)
+    best = _first(_placed(profile, shape, now + DELAY, within, left) for shape in others)
     remaining = left * here.limit
     if best is None:
         return None
@@ -101,8 +103,6 @@ def _kept_and_best(
 ) -> tuple[MoldChoice | None, MoldChoice | None]:
     """What it waits with, where that can start at all; and what it is to wait with from now on, None: the same."""
     job, after = entry.job, max(cluster.now, entry.after)
-    if job.reason == PUT_BACK:
-        after = cluster.now  # it is let go with the change
     nodes = me.asked if job.restarts and me.asked is not None else entry.nodes
     asked = MoldShape(nodes, entry.duration)
     left = 1.0 - me.done

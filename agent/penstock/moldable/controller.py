@@ -5,10 +5,11 @@ how it saves its state, is put back into the queue where another shape ends it m
 
     WAITING    it waits or runs, and what it has is looked at in each pass
     SAVING     its script was sent the signal; its file must be new and whole before anything else is done
-    STOPPING   it is being put back. Slurm starts it no sooner than two minutes later, and before that it is given its
-               new shape and let go
+    STOPPING   it is being put back. Slurm starts it no sooner than two minutes later, with its new shape by then
 
 It is never held: whoever is killed in between, the job goes on, or starts again by itself with the shape that it has.
+Nor is its start brought forward: where a node still holds the credential of its first run for revoked, Slurm ends the
+job as one that cannot be started (run on 22.05).
 """
 
 from __future__ import annotations
@@ -176,31 +177,24 @@ class MoldableController:
         return [Decision(Verb.HOLD, _subject(row.id), (Reason("limits", text),))]
 
     async def _waits(self, me: MoldableJob, row: Job, choice: MoldChoice | None, seen: Snapshot) -> list[Decision]:
-        put_back = me.phase is MoldPhase.STOPPING and row.restarts > me.restarts
-        shape: MoldShape | None = None
+        if me.phase is not MoldPhase.WAITING:  # by this agent or somebody else it was put back
+            me = replace(me, phase=MoldPhase.WAITING, restarts=row.restarts)
+            self._put(me)
         if row.least_nodes in me.refused and row.reason.startswith(_LIMITS):
             shape = max((s for s in me.open_shapes if s.nodes < row.least_nodes), key=lambda s: s.nodes)
             why = Reason("limits", f"{shape.nodes} nodes are within the limits of its owner")
         elif choice is not None:
             shape = choice.shape
             why = _why(choice)
-        elif put_back:
-            why = Reason("put-back", "it was stopped to start again, and is let go")
         else:
-            if me.phase is not MoldPhase.WAITING:  # somebody else has put it back
-                self._put(replace(me, phase=MoldPhase.WAITING, restarts=row.restarts))
             return []
-        begin = "now" if put_back else None
-        nodes, limit = (None, None) if shape is None else (shape.nodes, shape.limit)
 
         async def request(slurm: Changer) -> None:
-            await slurm.update(row.id, nodes=nodes, time_limit=limit, begin=begin)
+            await slurm.update(row.id, nodes=shape.nodes, time_limit=shape.limit)
 
-        payload: Payload = {"job": row.id, "nodes": nodes, "limit": limit}
-        asked = me.asked if nodes is None else nodes
-        if not await self._act("mold", replace(me, asked=asked), payload, request, row, seen):
+        payload: Payload = {"job": row.id, "nodes": shape.nodes, "limit": shape.limit}
+        if not await self._act("mold", replace(me, asked=shape.nodes), payload, request, row, seen):
             return []
-        self._put(replace(self._jobs[row.id], phase=MoldPhase.WAITING, restarts=row.restarts))
         return [Decision(Verb.CHANGE, _subject(row.id), (why,), payload)]
 
     # -- jobs that run -----------------------------------------------------------------------------------------------
