@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -27,10 +27,10 @@ from penstock.core.observe import Observer
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, PenstockError, UserError
 from penstock.future.cluster import Cluster
 from penstock.host.clock import Clock
+from penstock.moldable.acts import MoldRequest, put_back, saved, shaped
 from penstock.moldable.checkpoints import Checkpoints
 from penstock.moldable.choose import MoldChoice, choose, choose_new, choose_restart
 from penstock.moldable.model import Checkpoint, MoldableJob, MoldPhase, MoldShape
-from penstock.slurm.base import Changer
 from penstock.state.store import Store
 from penstock.values.durations import duration_text
 
@@ -188,12 +188,8 @@ class MoldableController:
             why = _why(choice)
         else:
             return []
-
-        async def request(slurm: Changer) -> None:
-            await slurm.update(row.id, nodes=shape.nodes, time_limit=shape.limit)
-
         payload: Payload = {"job": row.id, "nodes": shape.nodes, "limit": shape.limit}
-        if not await self._act("mold", replace(me, asked=shape.nodes), payload, request, row, seen):
+        if not await self._act("mold", replace(me, asked=shape.nodes), payload, shaped(row.id, shape), row, seen):
             return []
         return [Decision(Verb.CHANGE, _subject(row.id), (why,), payload)]
 
@@ -226,23 +222,17 @@ class MoldableController:
         return []
 
     async def _save(self, me: MoldableJob, row: Job, saves: Checkpoint, choice: MoldChoice) -> list[Decision]:
-        async def request(slurm: Changer) -> None:
-            await slurm.signal(row.id, saves.signal)
-
         saving = replace(me, phase=MoldPhase.SAVING, saved=self._checkpoints.now(saves.file))
         payload: Payload = {"job": row.id, "signal": saves.signal}
-        if not await self._act("signal", saving, payload, request, row):
+        if not await self._act("signal", saving, payload, saved(row.id, saves.signal), row):
             return []
         return [Decision(Verb.CHANGE, _subject(row.id), (_why(choice), Reason("saves", "it is told to save")), payload)]
 
     async def _stop(self, me: MoldableJob, row: Job, choice: MoldChoice) -> list[Decision]:
-        async def request(slurm: Changer) -> None:
-            await slurm.requeue(row.id)
-
         now = self._clock.now()
         done = 1.0 - me.left(row, now)
         stopping = replace(me, phase=MoldPhase.STOPPING, done=done, asked=None, rests_until=now + _REST)
-        if not await self._act("requeue", stopping, {"job": row.id}, request, row):
+        if not await self._act("requeue", stopping, {"job": row.id}, put_back(row.id), row):
             if self._jobs[row.id].phase is MoldPhase.SAVING:  # it was refused
                 self._put(replace(me, phase=MoldPhase.WAITING, rests_until=now + _REST))
             return []
@@ -259,7 +249,7 @@ class MoldableController:
         verb: str,
         after: MoldableJob,
         payload: Payload,
-        request: Callable[[Changer], Awaitable[None]],
+        request: MoldRequest,
         row: Job,
         decided: Snapshot | None = None,
     ) -> bool:

@@ -12,8 +12,8 @@ from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
 
 _ONLY_LOOK = {
-    "cluster", "decisions", "env", "expect", "explain", "hours", "left", "pauses", "ping", "plan", "queue", "sizes",
-    "status", "try", "turn", "waits",
+    "cluster", "decisions", "env", "expect", "explain", "hours", "left", "pauses", "ping", "plan", "queue", "shape",
+    "sizes", "status", "try", "turn", "waits",
 }  # fmt: skip
 
 

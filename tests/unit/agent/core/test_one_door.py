@@ -16,7 +16,7 @@ _HOLDERS = {"app", "cli.acting", "core.executor"}
 # These write what the executor is to do with the changing half that it hands them for the time of an act.
 _WRITERS = {
     "autoalloc.acts", "broker.acts", "broker.clusters", "core.executor", "holding.holds", "malleable.acts",
-    "malleable.grow", "malleable.reordering", "workflow.carrying",
+    "malleable.grow", "malleable.reordering", "moldable.acts", "workflow.carrying",
 }  # fmt: skip
 
 

@@ -282,6 +282,7 @@ def arguments(method):
             "reserve": ReservationSpec("r", 2e9, 60.0, 1, users=("root",)),
         }.get(method),
         "job": 1,
+        "number": 10,
         "resizer": 1,
         "into": 2,
         "keep": ["n1"],
