@@ -180,8 +180,9 @@ class MoldableController:
         if me.phase is not MoldPhase.WAITING:  # by this agent or somebody else it was put back
             me = replace(me, phase=MoldPhase.WAITING, restarts=row.restarts)
             self._put(me)
-        if row.least_nodes in me.refused and row.reason.startswith(_LIMITS):
-            shape = max((s for s in me.open_shapes if s.nodes < row.least_nodes), key=lambda s: s.nodes)
+        smaller = [s for s in me.open_shapes if s.nodes < row.least_nodes]
+        if smaller and row.least_nodes in me.refused and row.reason.startswith(_LIMITS):
+            shape = smaller[-1]
             why = Reason("limits", f"{shape.nodes} nodes are within the limits of its owner")
         elif choice is not None:
             shape = choice.shape

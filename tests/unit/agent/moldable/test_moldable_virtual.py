@@ -125,6 +125,21 @@ async def test_what_slurm_does_not_give_its_owner_is_not_asked_for_again(tmp_pat
 
 
 @virtual
+async def test_where_not_even_the_smallest_is_given_it_waits_as_it_is(tmp_path):
+    enforced = frozenset({"associations", "limits", "qos"})
+    world = Molding(tmp_path, enforced=enforced, qos_limits={"normal": NodeLimits(max_nodes=1)})
+    await world.boot()
+    job = await world.molded()
+    me = world.app.moldable.jobs[job]
+    world.app.moldable._put(replace(me, refused=(2, 4, 8)))
+    await world.until(lambda: world.passes > 5)
+    seen = await world.app.observer.look(0.0)
+    assert seen.jobs[job].reason.startswith("QOS")
+    assert await world.app.moldable.reconcile(seen) == []
+    assert world.shape(job) == (2, 8.0) and job in world.app.moldable.jobs
+
+
+@virtual
 async def test_it_is_left_while_all_is_off_paused_or_held(tmp_path):
     world = Molding(tmp_path)
     await world.boot()
