@@ -36,12 +36,11 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from penstock.host import files
 from penstock.select.workload import times_of
 from penstock_lab.bench.pool import COMMAND, World
 from penstock_lab.paired.poolpairs import AUTO, HQ, PoolWindow, report
 from penstock_lab.paired.poolways import PoolOutcome
-from penstock_lab.paired.windows import read_lines
+from penstock_lab.paired.series import keep, taken_up
 
 NODES: Final = 8
 CORES: Final = 2
@@ -288,8 +287,7 @@ def main(out: Path, rounds: int, at_once: int) -> None:
     """Measure what the file does not have yet, and print the tables."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the clusters are taken down whoever ends this
         signal.signal(number, lambda *_: _stopped.set())
-    found = {window.seed: window for window in read_lines(out, PoolWindow.read)}
-    files.replace(out, "".join(json.dumps(w.told()) + "\n" for w in found.values()), mode=None)
+    found = {window.seed: window for window in taken_up(out, PoolWindow.read)}
     lock = threading.Lock()
 
     def one(seed: int) -> None:
@@ -300,9 +298,9 @@ def main(out: Path, rounds: int, at_once: int) -> None:
         except Exception as error:
             say(f"round {seed} failed: {error!r}")
             return
-        with lock, out.open("a", encoding="utf-8") as file:
+        with lock:
             found[seed] = window
-            file.write(json.dumps(window.told()) + "\n")
+            keep(out, window)
 
     with ThreadPoolExecutor(at_once) as threads:
         list(threads.map(one, [seed for seed in range(1, rounds + 1) if seed not in found]))

@@ -11,20 +11,16 @@ second run goes on behind them. The table is printed in the end.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-import click
 import numpy as np
 
 from penstock.api import JobSpec, JobState, Snapshot
 from penstock.future.cluster import Cluster
-from penstock.host import files, logs
 from penstock.moldable.choose import choose, choose_new
 from penstock.moldable.model import MoldableJob, MoldShape
 from penstock.values.speedup import Amdahl
@@ -34,9 +30,8 @@ from penstock_lab.mock.controller import Controller
 from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.speedup import Work
 from penstock_lab.paired.forks import in_forks
-from penstock_lab.paired.windows import others, read_lines
-from penstock_lab.papers.drive import let_arrive
-from penstock_lab.papers.site import LOGS, cluster
+from penstock_lab.paired.series import series_command, undone
+from penstock_lab.papers.site import LOGS
 
 __all__ = ["FOLLOWS", "MoldOutcome", "MoldProgram", "MoldWindow", "WaysToMold", "program_of", "report"]
 
@@ -44,8 +39,7 @@ FOLLOWS: Final = "follows the queue"
 ONCE: Final = "chosen at submission"
 RANGE: Final = "range"
 BEST: Final = "best size, known afterwards"
-_DAY: Final = 86400.0
-_FIRST, _APART, _TAIL = 3 * _DAY, 27 * 3600.0, 12 * _DAY
+_TAIL: Final = 12 * 86400.0
 _SIZES: Final = {"ctc": (8, 16, 32, 64, 128), "sdsc": (4, 8, 16, 32, 64)}
 _SPEEDUP: Final = Amdahl(0.02)
 _LONGEST: Final = (2.0, 4.0, 8.0)  # hours on the fewest nodes
@@ -182,15 +176,7 @@ class WaysToMold:
 
 def measured(machine: str, seed: int, windows: int, done: frozenset[int], at_once: int) -> Iterator[MoldWindow]:
     """The windows of a machine and a seed in order, but for those done before."""
-    logs.configure("error", "text")
-    last = max((n for n in range(windows) if n not in done), default=-1)
-    engine = Engine(cluster(LOGS[machine], "default"), 0.0, duration=lambda _spec: Work(math.inf))
-    let_arrive(engine, others(LOGS[machine], (_FIRST + _APART * last + _TAIL) / _DAY, seed))
-    for number in range(last + 1):
-        engine.advance(_FIRST + _APART * number)
-        engine.take_effects()
-        if number in done:
-            continue
+    for number, engine in undone(LOGS[machine], "default", seed, windows, done, _TAIL):
         run = WaysToMold(engine, program_of(machine, seed, number))
         ways: dict[str, Callable[[], MoldOutcome]] = {
             f"{s.nodes} nodes": partial(run.fixed, s) for s in run.program.shapes
@@ -235,26 +221,7 @@ def _row(label: str, those: Sequence[MoldWindow], outcomes: Sequence[MoldOutcome
     return f"{label:28} {completion:8.2f} h   {ratio.told():24}  {median:5.3f}  {wait:6.2f} h   {held:8.1f}"
 
 
-@click.command()
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file of windows.")
-@click.option("--windows", type=click.IntRange(1), default=20, show_default=True)
-@click.option("--seeds", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--machine", "machines", multiple=True, type=click.Choice(sorted(_SIZES)))
-@click.option("--at-once", type=click.IntRange(1), default=2, show_default=True, help="Forks that run at once.")
-def main(out: Path, windows: int, seeds: int, machines: tuple[str, ...], at_once: int) -> None:
-    """Measure what the file does not have yet, and print the tables."""
-    found = {(w.machine, w.seed, w.number): w for w in read_lines(out, MoldWindow.read)}
-    if out.exists():  # without a line that was cut off
-        files.replace(out, "".join(json.dumps(w.told()) + "\n" for w in found.values()), mode=None)
-    for seed in range(1, seeds + 1):
-        for machine in machines or tuple(sorted(_SIZES)):
-            done = frozenset(number for m, s, number in found if (m, s) == (machine, seed))
-            for window in measured(machine, seed, windows, done, at_once):
-                found[machine, seed, window.number] = window
-                with out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(window.told()) + "\n")
-    for line in report(list(found.values())):
-        click.echo(line)
+main = series_command(MoldWindow.read, list(_SIZES), 20, measured, report)
 
 
 if __name__ == "__main__":

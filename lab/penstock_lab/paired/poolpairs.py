@@ -8,34 +8,26 @@ goals are printed in the end.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-import click
 import numpy as np
 
-from penstock.host import files, logs
 from penstock_lab.intervals import Interval, mean_of, ratio_of_means
 from penstock_lab.mock.engine import Engine
-from penstock_lab.mock.speedup import Work
 from penstock_lab.paired.forks import in_forks
 from penstock_lab.paired.poolsim import PoolWorkload, tasks_of
 from penstock_lab.paired.poolways import PoolOutcome, PoolSetting, automatic, hyperqueue, one_job
-from penstock_lab.paired.windows import others, read_lines
-from penstock_lab.papers.drive import let_arrive
-from penstock_lab.papers.site import LOGS, MACHINES, cluster
+from penstock_lab.paired.series import series_command, undone
+from penstock_lab.papers.site import LOGS, MACHINES
 
 __all__ = ["AUTO", "HQ", "PoolWindow", "measured", "report", "workload_of"]
 
 AUTO: Final = "pool auto"
 HQ: Final = ("hq, backlog 1", "hq, backlog 4")
-_DAY: Final = 86400.0
-_FIRST, _APART, _TAIL = 3 * _DAY, 27 * 3600.0, 10 * _DAY
+_TAIL: Final = 10 * 86400.0
 _NODES: Final = {"sdsc": 16, "ctc": 32, "hpc2n": 64, "uppmax": 64}
 _LIMIT: Final = 4 * 3600.0
 _CORES: Final = 4
@@ -99,16 +91,8 @@ def _ways(engine: Engine, workload: PoolWorkload, setting: PoolSetting) -> dict[
 
 def measured(machine: str, seed: int, windows: int, done: frozenset[int], at_once: int) -> Iterator[PoolWindow]:
     """The windows of a machine and a seed in order, but for those done before."""
-    logs.configure("error", "text")
-    last = max((n for n in range(windows) if n not in done), default=-1)
     known = MACHINES.get(machine) or LOGS[machine]
-    engine = Engine(cluster(known, _AGING), 0.0, duration=lambda _spec: Work(math.inf))
-    let_arrive(engine, others(known, (_FIRST + _APART * last + _TAIL) / _DAY, seed))
-    for number in range(last + 1):
-        engine.advance(_FIRST + _APART * number)
-        engine.take_effects()
-        if number in done:
-            continue
+    for number, engine in undone(known, _AGING, seed, windows, done, _TAIL):
         workload = workload_of(_NODES[machine], seed, number)
         setting = PoolSetting(_NODES[machine], _LIMIT, _CORES)
         told = in_forks({name: partial(_told, way) for name, way in _ways(engine, workload, setting).items()}, at_once)
@@ -118,10 +102,6 @@ def measured(machine: str, seed: int, windows: int, done: frozenset[int], at_onc
 
 def _told(way: Callable[[], PoolOutcome]) -> dict[str, Any]:
     return way().told()
-
-
-def _line(window: PoolWindow) -> str:
-    return json.dumps(window.told()) + "\n"
 
 
 def _row(those: Sequence[PoolWindow], way: str) -> str:
@@ -166,27 +146,7 @@ def report(windows: Sequence[PoolWindow]) -> Iterator[str]:
     yield f"node-hours beyond the cap, while old nodes end their tasks: {over:.1%}"
 
 
-@click.command()
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file of windows.")
-@click.option("--windows", type=click.IntRange(1), default=8, show_default=True)
-@click.option("--seeds", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--machine", "machines", multiple=True, type=click.Choice(sorted(_NODES)))
-@click.option("--at-once", type=click.IntRange(1), default=2, show_default=True, help="Forks that run at once.")
-def main(out: Path, windows: int, seeds: int, machines: tuple[str, ...], at_once: int) -> None:
-    """Measure what the file does not have yet, and print the tables."""
-    found = {(w.machine, w.seed, w.number): w for w in read_lines(out, PoolWindow.read)}
-    if out.exists():
-        # without a line that was cut off
-        files.replace(out, "".join(_line(window) for window in found.values()), mode=None)
-    for seed in range(1, seeds + 1):
-        for machine in machines or tuple(sorted(_NODES)):
-            done = frozenset(number for m, s, number in found if (m, s) == (machine, seed))
-            for window in measured(machine, seed, windows, done, at_once):
-                found[machine, seed, window.number] = window
-                with out.open("a", encoding="utf-8") as file:
-                    file.write(_line(window))
-    for line in report(list(found.values())):
-        click.echo(line)
+main = series_command(PoolWindow.read, list(_NODES), 8, measured, report)
 
 
 if __name__ == "__main__":
