@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.util
 import os
 import sys
@@ -115,7 +114,7 @@ def groups() -> dict[str, dict[str, str]]:
     }
 
 
-class _Lazy(CommandGroup):
+class _Commands(CommandGroup):
     def make_context(self, *args: Any, **extra: Any) -> click.Context:  # noqa: ANN401
         with _reader_may_go():  # --help is printed here
             return super().make_context(*args, **extra)
@@ -128,14 +127,9 @@ class _Lazy(CommandGroup):
         return sorted(name for group in groups().values() for name in group)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = _PLACES.get(cmd_name)
-        if place is None:
-            return None
         if cmd_name in _COMMANDS[_LABORATORY] and not _has_laboratory():
             raise UserError(f"`penstock {cmd_name}` comes with the laboratory: install penstock-lab (pip or apt-get)")
-        module, _, name = place.partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
-        return command
+        return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, _PLACES))
@@ -165,7 +159,7 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     context.exit()
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, places=_PLACES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit."
 )

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -35,21 +35,11 @@ _START = 60.0
 _END = 30.0
 
 
-class _PoolCommands(CommandGroup):
-    """`auto` plans, and loads what that takes: not for those who submit a task."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "auto"])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name != "auto":
-            return super().get_command(ctx, cmd_name)
-        from penstock.cli.poolauto import auto
-
-        return auto
+# It plans, and loads what that takes: not for those who submit a task.
+_PLACES: Final = {"auto": "penstock.cli.poolauto:auto"}
 
 
-@click.group(cls=_PoolCommands)
+@click.group(cls=CommandGroup, places=_PLACES)
 def pool() -> None:
     """Run many small tasks in the allocations that you have.
 

@@ -120,7 +120,8 @@ class MoldableController:
         cluster = Cluster.of(snapshot)
         # What a job was asked to have after this picture was taken is not in it.
         current = {number: me for number, me in self._jobs.items() if snapshot.taken_at > me.since}
-        choices = choose(cluster, current)
+        waiting = {number: me for number, me in current.items() if snapshot.jobs[number].pending}
+        choices = choose(cluster, waiting) if waiting else {}
         for number, me in current.items():
             row = snapshot.jobs[number]
             if not self._executor.ready(_subject(number)) or self._left_alone(row):

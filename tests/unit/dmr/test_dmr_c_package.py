@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dmr_c_build import SOURCES, built
+from outside import need_program
 from penstock import __version__
 
 MPICC = Path(sys.executable).parent / "mpicc"
@@ -38,11 +39,6 @@ def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **more})
 
 
-def needs(program: str) -> None:
-    if shutil.which(program) is None:
-        pytest.skip(f"no {program}: apt-get install {program}")
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("libdmr")
@@ -62,7 +58,7 @@ def said(program: Path) -> list[str]:
 
 
 def test_a_program_finds_it_by_pkg_config(installed: Path) -> None:
-    needs("pkg-config")
+    need_program("pkg-config", "pkg-config")
     found = run("pkg-config", "--cflags", "--libs", "dmr", PKG_CONFIG_PATH=str(installed / "lib/pkgconfig"))
     assert found.returncode == 0, found.stderr
     done = run(str(MPICC), "-o", str(installed / "probe"), str(installed / "probe.c"), *found.stdout.split())
@@ -71,7 +67,7 @@ def test_a_program_finds_it_by_pkg_config(installed: Path) -> None:
 
 
 def test_a_program_finds_it_by_cmake(installed: Path) -> None:
-    needs("cmake")
+    need_program("cmake", "cmake")
     (installed / "CMakeLists.txt").write_text(LISTS.format(version="0.2"))
     words = ["-S", str(installed), "-B", str(installed / "b"), f"-DMPI_C_COMPILER={MPICC}"]
     done = run("cmake", *words, f"-DCMAKE_PREFIX_PATH={installed}")
