@@ -94,27 +94,23 @@ def _pool(wish: RecipeWish) -> dict[str, object]:
 _DRAIN: Final = """
 import os, subprocess, sys, time
 import ray
-from ray._private.state import available_resources_per_node
 end = time.monotonic() + float(os.environ["PENSTOCK_RESIZE_SECONDS"]) - 5
 ray.init(log_to_driver=False)
 names = {"penstock-" + host for host in os.environ["PENSTOCK_RESIZE_HOSTS"].split(",")}
-leaving = {n["NodeID"]: n["Resources"] for n in ray.nodes() if n["Alive"] and names & n["Resources"].keys()}
+leaving = {n["NodeID"] for n in ray.nodes() if n["Alive"] and names & n["Resources"].keys()}
 drain = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", os.environ["RAY_ADDRESS"]]
 drain += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "the nodes are given back"]
 for node in leaving:
     seconds = str(max(1, int(end - time.monotonic())))
-    subprocess.run([*drain, "--node-id", node, "--deadline-remaining-seconds", seconds], check=True)
-while time.monotonic() < end:
-    free = available_resources_per_node()
-    if all(free.get(node, {}).get("CPU", 0) >= has.get("CPU", 0) for node, has in leaving.items() if node in free):
-        break
+    subprocess.run([*drain, "--node-id", node, "--deadline-remaining-seconds", seconds])
+while time.monotonic() < end and leaving & {n["NodeID"] for n in ray.nodes() if n["Alive"]}:
     time.sleep(0.2)
 """
 
 
 def _ray(wish: RecipeWish) -> dict[str, object]:
     """Ray's head and the program on the first node, a raylet on each; one that leaves is drained: it takes no more
-    tasks, and has time to end those it has. What is lost then, Ray works out again."""
+    tasks, and ends when it has ended those it has. Results that are lost with it, Ray works out again."""
     python = shlex.quote(wish.python)
     ray = f"{python} -m ray.scripts.scripts"
     # A place of its own, as in Ray's own one the clusters of all users of a host meet. Without a token whoever reaches
@@ -122,9 +118,15 @@ def _ray(wish: RecipeWish) -> dict[str, object]:
     address = (
         'export RAY_ADDRESS="$PENSTOCK_ELASTIC_HEAD:$PENSTOCK_ELASTIC_PORT"\n'
         'export RAY_TMPDIR="/tmp/ray-$PENSTOCK_ELASTIC_JOB"\n'
+        "export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0\n"  # it was drained before, where there is time for it
         'export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$(cd "$PENSTOCK_ELASTIC_FOLDER" && pwd)/ray-token"\n'
+    )
+    # The last one of the job on a host takes away what Ray has left there.
+    place = (
+        'exec 9>"$PENSTOCK_ELASTIC_FOLDER/ray-$(uname -n).lock" && flock -s 9\n'
         'mkdir -p -m 700 "$RAY_TMPDIR"; [ -O "$RAY_TMPDIR" ] || exit 1'
     )
+    tidy = 'flock -xn 9 && rm -rf "$RAY_TMPDIR"'
     token = f'(umask 077; {python} -c "import secrets; print(secrets.token_hex(32))" >"$RAY_AUTH_TOKEN_PATH")'
     # `ray stop` would end all that its user has of Ray on the host.
     head = (
@@ -135,14 +137,16 @@ def _ray(wish: RecipeWish) -> dict[str, object]:
     processors = f"--num-cpus {wish.slots}" if wish.slots else ""
     return {
         "start": (
-            f"{address}\n{token} || exit 1\n{head}\nhead=$!\n{until} kill -0 $head || exit 1; sleep 1; done\n"
-            f'{wish.run}\ncode=$?\nkill $head\nwait $head\nrm -rf "$RAY_TMPDIR"\nexit $code'
+            f"{address}\n{place}\n{token} || exit 1\n{head}\nhead=$!\n{until} kill -0 $head || exit 1; sleep 1; done\n"
+            f"{wish.run}\ncode=$?\nkill $head\nwait $head\n{tidy}\nexit $code"
         ),
         "join": (
-            f"{address}\n{until} sleep 1; done\n"
-            f'exec {ray} start --address "$RAY_ADDRESS" --block --disable-usage-stats '
-            f'--resources "{{\\"penstock-$PENSTOCK_HOST\\": 1}}" {processors} {wish.options}'
-        ).rstrip(),
+            f"{address}\n{place}\n{until} sleep 1; done\n"
+            f'{ray} start --address "$RAY_ADDRESS" --block --disable-usage-stats '
+            f'--resources "{{\\"penstock-$PENSTOCK_HOST\\": 1}}" {processors} {wish.options} &'
+            "\nray=$!\ntrap 'kill $ray' TERM\nwait $ray\nwait $ray\ncode=$?\n"
+            f"{tidy}\nexit $code"
+        ),
         "ready_line": "Ray runtime started",
         "leave": f"{address}\n{python} -c {shlex.quote(_DRAIN)}",
         "grace": 120.0,
