@@ -19,9 +19,11 @@ SOURCES = PROJECT / "dmr" / "c"
 SANITIZED = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 
 
-def built(target: str, sanitize: str = SANITIZED) -> Path:
-    """The folder with what `make TARGET` gives; skips the test where there is no compiler, and fails it in CI."""
-    mpicc = Path(sys.executable).parent / "mpicc"
+def built(target: str, sanitize: str = SANITIZED, compiler: str = "mpicc") -> Path:
+    """The folder with what `make TARGET` gives; skips the test where there is no compiler, and fails it in CI.
+
+    The compiler `mpicc_abi` has the header of MPI's standard ABI, whose names of ports are long enough for all."""
+    mpicc = Path(sys.executable).parent / compiler
     missing = [name for name in ("cc", "make") if shutil.which(name) is None]
     if target != "plain" and not mpicc.exists():
         missing.append("mpicc")
@@ -44,7 +46,7 @@ def _folder() -> Path:
 
 @cache
 def _make(target: str, sanitize: str, mpicc: str) -> Path:
-    folder = _folder() / ("sanitized" if sanitize else "plain")
+    folder = _folder() / f"{Path(mpicc).name}-{'sanitized' if sanitize else 'plain'}"
     words = ["make", "-s", "-j2", target, f"OUT={folder}", f"MPICC={mpicc}", f"SANITIZE={sanitize}", "CFLAGS=-O1 -g"]
     done = subprocess.run(words, cwd=SOURCES, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr

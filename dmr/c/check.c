@@ -7,7 +7,7 @@
 #include "resize.h"
 #include "session.h"
 
-enum { TEXT = 512, PASSPORT = 6 };
+enum { TEXT = DMR_TEXT };
 
 static char last_error[TEXT];
 
@@ -78,7 +78,7 @@ static void place(dmr_session *session, MPI_Comm comm, int size)
         }
     }
     session->per_node = session->per_node ? session->per_node : 1;
-    dmr_session_set_nodes(session, nodes, good ? count : 0);
+    dmr_session_set_nodes(session, nodes, NULL, good ? count : 0);
     free(all);
     free(nodes);
 }
@@ -96,32 +96,6 @@ static char *host_list(const dmr_reply *reply)
     return hosts;
 }
 
-/* Names one after another, each with its zero byte. To be freed; NULL without memory. */
-static char *packed(char *const *nodes, int count, int *length)
-{
-    char *text = malloc((size_t)count * (DMR_MAX_NAME + 1) + 1);
-    *length = 0;
-    for (int i = 0; text && i < count; i++) {
-        size_t bytes = strlen(nodes[i]) + 1;
-        memcpy(text + *length, nodes[i], bytes);
-        *length += (int)bytes;
-    }
-    return text;
-}
-
-static bool unpacked(dmr_session *session, char *text, int length, int count)
-{
-    char **nodes = calloc((size_t)count + 1, sizeof *nodes);
-    int at = 0, found = 0;
-    for (; nodes && found < count && at < length; found++) {
-        nodes[found] = text + at;
-        at += (int)strlen(text + at) + 1;
-    }
-    bool good = nodes && found == count && dmr_session_set_nodes(session, nodes, count);
-    free(nodes);
-    return good;
-}
-
 /* The first text that is not empty, of all ranks, on all of them. */
 static void first_text(MPI_Comm comm, int rank, int size, char text[TEXT])
 {
@@ -129,23 +103,6 @@ static void first_text(MPI_Comm comm, int rank, int size, char text[TEXT])
     MPI_Allreduce(MPI_IN_PLACE, &who, 1, MPI_INT, MPI_MIN, comm);
     if (who < size)
         MPI_Bcast(text, TEXT, MPI_CHAR, who, comm);
-}
-
-/* What the new processes must know of the job: from old rank 0 to all of them. */
-static void send_passport(const dmr_session *session, MPI_Comm inter, int rank, const dmr_reply *reply, int old_size,
-                          double spawn_seconds)
-{
-    int root = rank == 0 ? MPI_ROOT : MPI_PROC_NULL, numbers[PASSPORT] = {0}, length = 0;
-    char *text = rank == 0 ? packed(reply->nodes, reply->node_count, &length) : NULL;
-    if (rank == 0) {
-        int nodes = text ? reply->node_count : 0;
-        int mine[PASSPORT] = {session->job, reply->epoch, reply->per_node, old_size, nodes, length};
-        memcpy(numbers, mine, sizeof mine);
-    }
-    MPI_Bcast(numbers, PASSPORT, MPI_INT, root, inter);
-    MPI_Bcast(&spawn_seconds, 1, MPI_DOUBLE, root, inter);
-    MPI_Bcast(text, length, MPI_CHAR, root, inter);
-    free(text);
 }
 
 static dmr_handler *handler_of(MPI_Comm comm, MPI_Comm inter, bool old)
@@ -166,36 +123,91 @@ static dmr_handler *handler_of(MPI_Comm comm, MPI_Comm inter, bool old)
     return handler;
 }
 
+/* Starts the new processes by the launcher, and joins them. `reply` and `jobs` are rank 0's. */
+static MPI_Comm start_by_launcher(dmr_session *session, MPI_Comm comm, int rank, const dmr_reply *reply,
+                                  const int *jobs, const dmr_passport *passport, char problem[TEXT])
+{
+    dmr_layout layout = {.worlds = 0};
+    dmr_worlds worlds = {.count = 0};
+    MPI_Comm inter = MPI_COMM_NULL;
+    bool broken = false;
+    int good = rank != 0 || (dmr_layout_make(&layout, jobs, reply->node_count, reply->per_node) &&
+                             dmr_line_start(&layout, reply->nodes, reply->per_node, &worlds, problem));
+    if (!good && !problem[0])
+        snprintf(problem, TEXT, "no memory");
+    dmr_wait(comm);
+    MPI_Bcast(&good, 1, MPI_INT, 0, comm);
+    if (good)
+        inter = dmr_join(comm, &worlds, &layout, passport, problem, &broken);
+    else
+        MPI_Bcast(problem, TEXT, MPI_CHAR, 0, comm);
+    if (inter == MPI_COMM_NULL && rank == 0)
+        dmr_line_abandon(&worlds);
+    session->half_open = broken && inter == MPI_COMM_NULL;
+    dmr_worlds_free(&worlds);
+    dmr_layout_free(&layout);
+    return inter;
+}
+
+/* The same by MPI itself. */
+static MPI_Comm start_by_spawn(MPI_Comm comm, int rank, const dmr_reply *reply, const char *hosts,
+                               dmr_passport *passport, char problem[TEXT])
+{
+    MPI_Comm inter = dmr_spawn(comm, reply->size, hosts, problem, TEXT);
+    if (inter != MPI_COMM_NULL)
+        dmr_send_passport(inter, rank == 0 ? MPI_ROOT : MPI_PROC_NULL, passport);
+    return inter;
+}
+
 /* Collective: accept, start the new processes; on any failure refuse, and the application goes on. `reply` is rank
  * 0's, whose action, size and epoch the others have as well. */
 static dmr_handler *begin(dmr_session *session, MPI_Comm comm, int rank, int size, const dmr_reply *reply)
 {
     char problem[TEXT] = "no memory";
     char *hosts = rank == 0 ? host_list(reply) : NULL;
-    if (hosts || rank != 0)
-        dmr_spawn_preflight(hosts ? hosts : "", problem, sizeof problem);
+    int *jobs = rank == 0 ? dmr_session_jobs_after(session, reply) : NULL;
+    dmr_passport passport = {NULL, 0};
+    dmr_handler *handler = NULL;
+    int launched = session->by_port;
+    MPI_Bcast(&launched, 1, MPI_INT, 0, comm);
+    if (rank != 0 || (hosts && jobs && dmr_passport_make(&passport, session, reply, jobs)))
+        dmr_spawn_preflight(hosts ? hosts : "", launched, problem, sizeof problem);
+    if (!problem[0] && session->half_open)
+        snprintf(problem, sizeof problem,
+                 "a connection to new processes broke off, after which MPICH may crash in the next one");
     first_text(comm, rank, size, problem);
-    if (!problem[0]) {
-        int accepted = rank == 0 && dmr_session_accept(session, reply->epoch);
-        MPI_Bcast(&accepted, 1, MPI_INT, 0, comm);
-        if (!accepted) {
-            free(hosts);
-            return NULL;
-        }
+    int accepted = !problem[0] && rank == 0 && dmr_session_accept(session, reply->epoch);
+    MPI_Bcast(&accepted, 1, MPI_INT, 0, comm);
+    if (accepted) {
         double began = MPI_Wtime();
-        MPI_Comm inter = dmr_spawn(comm, reply->size, hosts ? hosts : "", problem, sizeof problem);
+        MPI_Comm inter = launched
+                             ? start_by_launcher(session, comm, rank, reply, jobs, &passport, problem)
+                             : start_by_spawn(comm, rank, reply, hosts ? hosts : "", &passport, problem);
         if (inter != MPI_COMM_NULL) {
-            send_passport(session, inter, rank, reply, size, MPI_Wtime() - began);
-            free(hosts);
-            return handler_of(comm, inter, true);
+            double seconds = MPI_Wtime() - began;
+            MPI_Bcast(&seconds, 1, MPI_DOUBLE, rank == 0 ? MPI_ROOT : MPI_PROC_NULL, inter);
+            handler = handler_of(comm, inter, true);
         }
     }
-    free(hosts);
-    if (rank == 0) {
+    if (rank == 0 && problem[0]) {
         dmr_warn("this application cannot be resized now, going on as is: %s", problem);
         dmr_session_refuse(session, reply->epoch, problem);
     }
-    return NULL;
+    free(hosts);
+    free(jobs);
+    free(passport.bytes);
+    return handler;
+}
+
+/* Whether `comm` holds all processes: those of MPI_COMM_WORLD are not all where a resize has brought several jobs'. */
+static bool whole(const dmr_session *session, int size)
+{
+    int all = size;
+    if (session->given != MPI_COMM_NULL)
+        MPI_Comm_size(session->given, &all);
+    if (all != size)
+        dmr_fail("the communicator holds %d of %d processes: take it from dmr_world()", size, all);
+    return all == size;
 }
 
 static int check(MPI_Comm comm, const dmr_bounds *bounds, bool later, int *new_size, dmr_handler **handler)
@@ -211,7 +223,7 @@ static int check(MPI_Comm comm, const dmr_bounds *bounds, bool later, int *new_s
         session->skip -= session->skip != DMR_FOR_EVER;
         return DMR_NONE;
     }
-    if (!agreed(comm, bounds, later))
+    if (!whole(session, size) || !agreed(comm, bounds, later))
         return DMR_ERROR;
     if (!session->placed)
         place(session, comm, size);
@@ -246,34 +258,48 @@ int dmr_icheck_status(MPI_Comm comm, int minimum, int maximum, int factor, int p
     return check(comm, &bounds, true, size, handler);
 }
 
+/* The intercommunicator to those who were here before, and in `all` that of all new ranks; or MPI_COMM_NULL. */
+static MPI_Comm former(MPI_Comm comm, MPI_Comm *all, dmr_passport *passport)
+{
+    static bool met;
+    const char *ticket = getenv(DMR_TICKET);
+    MPI_Comm parent;
+    MPI_Comm_get_parent(&parent);
+    *all = comm;
+    if (met || (parent == MPI_COMM_NULL && !(ticket && *ticket)))
+        return MPI_COMM_NULL;
+    met = true;
+    if (parent == MPI_COMM_NULL)
+        return dmr_accept(comm, all, passport);
+    dmr_send_passport(parent, 0, passport);
+    return parent;
+}
+
 dmr_handler *dmr_inherited(MPI_Comm comm)
 {
     dmr_session *session = dmr_the_session();
-    MPI_Comm parent;
-    int numbers[PASSPORT];
-    double spawn_seconds;
-    MPI_Comm_get_parent(&parent);
-    if (parent == MPI_COMM_NULL)
+    dmr_passport passport;
+    MPI_Comm all, inter = former(comm, &all, &passport);
+    double seconds;
+    if (inter == MPI_COMM_NULL)
         return NULL;
-    MPI_Bcast(numbers, PASSPORT, MPI_INT, 0, parent);
-    MPI_Bcast(&spawn_seconds, 1, MPI_DOUBLE, 0, parent);
-    char *text = calloc((size_t)numbers[5] + 1, 1);
-    if (!text) {
-        dmr_warn("no memory");
-        MPI_Abort(comm, 1);
-        return NULL;
-    }
-    MPI_Bcast(text, numbers[5], MPI_CHAR, 0, parent);
-    session->job = numbers[0];
-    session->epoch = numbers[1];
-    session->per_node = numbers[2];
-    if (!unpacked(session, text, numbers[5], numbers[4]))
+    if (!dmr_passport_read(&passport, session))
         dmr_warn("the nodes of this application are not known");
-    free(text);
-    dmr_handler *handler = handler_of(comm, parent, false);
+    free(passport.bytes);
+    if (all != comm)
+        session->given = all;
+    MPI_Bcast(&seconds, 1, MPI_DOUBLE, 0, inter);
+    dmr_handler *handler = handler_of(all, inter, false);
     if (handler)
-        handler->spawn_seconds = spawn_seconds;
+        handler->spawn_seconds = seconds;
     return handler;
+}
+
+MPI_Comm dmr_world(void)
+{
+    dmr_session *session = dmr_the_session();
+    session->knows_world = true;
+    return session->given == MPI_COMM_NULL ? MPI_COMM_WORLD : session->given;
 }
 
 int dmr_size_before(const dmr_handler *handler) { return handler->old ? handler->size : handler->other; }
@@ -283,6 +309,9 @@ void dmr_finish(dmr_handler *handler)
     if (!handler)
         return;
     MPI_Comm_disconnect(&handler->inter);
+    /* Those who leave are of several jobs, whose nodes are given back one by one: they end apart. */
+    if (handler->old && dmr_the_session()->given != MPI_COMM_NULL)
+        MPI_Comm_disconnect(&dmr_the_session()->given);
     if (!handler->old && handler->rank == 0)
         dmr_session_finished(dmr_the_session(), handler->size, handler->spawn_seconds, MPI_Wtime() - handler->began);
     free(handler);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "socket.h"
 #include "talk.h"
 
 static const double DEFAULT_TIMEOUT = 2.0, MAX_TIMEOUT = 3600.0, MAX_BACKOFF = 60.0, GRACE = 0.1;
@@ -105,7 +106,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-static bool launched(dmr_pending *pending)
+bool dmr_in_background(void *(*run)(void *), void *argument)
 {
     pthread_t thread;
     pthread_attr_t attributes;
@@ -116,7 +117,7 @@ static bool launched(dmr_pending *pending)
     /* The application's signals are for its own threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool good = pthread_create(&thread, &attributes, work, pending) == 0;
+    bool good = pthread_create(&thread, &attributes, run, argument) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return good;
@@ -151,7 +152,7 @@ dmr_pending *dmr_client_start(dmr_client *client, dmr_request request, bool urge
     pending->talk.deadline = dmr_now() + client->timeout;
     pending->talk.connection = client->connection;
     client->connection = -1;
-    if (!launched(pending)) {
+    if (!dmr_in_background(work, pending)) {
         let_go(pending);
         let_go(pending);
         failed(client, "no thread can be started");

@@ -28,6 +28,9 @@ bool dmr_client_finish(dmr_client *client, dmr_pending *pending, dmr_reply *repl
 /* Gives up the answer, without waiting. */
 void dmr_client_drop(dmr_pending *pending);
 
+/* Runs this in a thread of its own, which makes no MPI call and hears none of the application's signals. */
+bool dmr_in_background(void *(*run)(void *), void *argument);
+
 /* A warning on standard error. */
 void dmr_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

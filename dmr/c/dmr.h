@@ -1,6 +1,7 @@
 /* Malleable MPI applications in C: programs whose number of processes follows the queue of their cluster.
  *
  *     dmr_handler *parent = dmr_inherited(MPI_COMM_WORLD);  // at the start: not NULL in those that replace others
+ *     MPI_Comm world = dmr_world();                         // all processes, of all jobs that hold nodes for us
  *     if (parent) {
  *         dmr_receive(parent, &step, sizeof step);
  *         dmr_receive_blocks(parent, block, rows, row_bytes);
@@ -9,7 +10,7 @@
  *     ...
  *     int size;                                             // between two steps
  *     dmr_handler *handler;
- *     if (dmr_check_status(MPI_COMM_WORLD, 2, 32, 2, 0, &size, &handler) > 0) {
+ *     if (dmr_check_status(world, 2, 32, 2, 0, &size, &handler) > 0) {
  *         dmr_send(handler, &step, sizeof step);
  *         dmr_send_blocks(handler, block, rows, row_bytes);
  *         dmr_finish(handler);
@@ -46,7 +47,7 @@ typedef struct dmr_handler dmr_handler;
 
 /* Asks whether to grow or shrink, and if so starts the new processes.
  *
- * comm: MPI_COMM_WORLD or a duplicate of it.
+ * comm: that of dmr_world, or a duplicate of it.
  * minimum, maximum: processes. factor: reachable sizes are the present one times or divided by its powers; 1: any.
  * preferred: the size that the program would like best for what comes next; 0: none.
  * size: gets the number of processes from now on. handler: gets NULL, or what to hand the data to.
@@ -60,8 +61,14 @@ int dmr_icheck_status(MPI_Comm comm, int minimum, int maximum, int factor, int p
                       dmr_handler **handler);
 
 /* The handler with the state of the processes that this program replaces, or NULL for a normal start. Once, at the
- * start; comm as above. */
+ * start; comm: MPI_COMM_WORLD. */
 dmr_handler *dmr_inherited(MPI_Comm comm);
+
+/* The communicator of all processes of this program: MPI_COMM_WORLD, until a resize has started processes in several
+ * jobs, which then have a MPI_COMM_WORLD each. Ask after dmr_inherited, and use it in place of MPI_COMM_WORLD
+ * everywhere. Only a program that calls it is given nodes that another job of the same user holds (a companion): that
+ * is how programs grow on most releases of Slurm. It is gone after dmr_finish in the processes that end. */
+MPI_Comm dmr_world(void);
 
 /* How many processes there were before. */
 int dmr_size_before(const dmr_handler *handler);

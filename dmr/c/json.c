@@ -207,6 +207,30 @@ static bool skip(dmr_json *json, int depth)
 
 bool dmr_json_skip(dmr_json *json) { return skip(json, MAX_DEPTH); }
 
+bool dmr_json_member(dmr_json *json, const char *name)
+{
+    char key[64];
+    size_t length;
+    dmr_json found = {NULL, NULL};
+    if (!dmr_json_take(json, '{'))
+        return false;
+    if (dmr_json_take(json, '}'))
+        return false;
+    do {
+        skip_space(json);
+        if (!dmr_json_string(json, key, sizeof key, &length) || !dmr_json_take(json, ':'))
+            return false;
+        if (length < sizeof key && strcmp(key, name) == 0)
+            found = *json;
+        if (!dmr_json_skip(json))
+            return false;
+    } while (dmr_json_take(json, ','));
+    if (!dmr_json_take(json, '}') || !found.at)
+        return false;
+    *json = found;
+    return true;
+}
+
 bool dmr_json_done(dmr_json *json)
 {
     skip_space(json);

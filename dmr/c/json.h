@@ -29,6 +29,10 @@ bool dmr_json_bool(dmr_json *json, bool *out);
 /* Skips any one value, nested at most 32 deep. */
 bool dmr_json_skip(dmr_json *json);
 
+/* Goes to the value of this name in the object that comes next: to the last one, as Python does. False if there is none,
+ * or it is no object. */
+bool dmr_json_member(dmr_json *json, const char *name);
+
 /* Whether nothing but white space is left. */
 bool dmr_json_done(dmr_json *json);
 

@@ -71,10 +71,24 @@ static presence nodes_field(dmr_json *json, dmr_reply *reply)
     return dmr_json_take(json, ']') && distinct(reply->nodes, reply->node_count) ? GOOD : WRONG;
 }
 
-enum { V, OK, ACTION, SIZE, EPOCH, NODES, PER_NODE, COMPANION, REASON, ERROR, MESSAGE, FIELDS };
+/* An object, kept as it is written; null is none. */
+static presence object_field(dmr_json *json, char **out)
+{
+    bool some = dmr_json_take(json, '{');
+    const char *start = json->at - 1;
+    if (!some)
+        return dmr_json_skip(json) ? GOOD : WRONG;
+    dmr_json in = {start, json->end};
+    if (!dmr_json_skip(&in) || !(*out = strndup(start, (size_t)(in.at - start))))
+        return WRONG;
+    *json = in;
+    return GOOD;
+}
 
-static const char *const NAMES[FIELDS] = {"v",        "ok",        "action", "size",  "epoch",  "nodes",
-                                          "per_node", "companion", "reason", "error", "message"};
+enum { V, OK, ACTION, SIZE, EPOCH, NODES, PER_NODE, COMPANION, NODE_REQUEST, REASON, ERROR, MESSAGE, FIELDS };
+
+static const char *const NAMES[FIELDS] = {"v",        "ok",        "action",       "size",   "epoch", "nodes",
+                                          "per_node", "companion", "node_request", "reason", "error", "message"};
 static const char *const ACTIONS[] = {"none", "expand", "shrink", NULL};
 static const char *const ERRORS[] = {"not-permitted", "unknown-job", "bad-request", "stale-epoch",
                                      "busy",          "unavailable", NULL};
@@ -104,6 +118,7 @@ static presence field(dmr_json *json, int key, raw *got, dmr_reply *reply)
     case NODES: return nodes_field(json, reply);
     case PER_NODE: return int_field(json, &reply->per_node);
     case COMPANION: return int_field(json, &reply->companion);
+    case NODE_REQUEST: return object_field(json, &reply->node_request);
     case REASON: return text_field(json, got->reason, sizeof got->reason);
     case ERROR: return text_field(json, got->error, sizeof got->error);
     default: return text_field(json, got->message, sizeof got->message);
@@ -209,6 +224,8 @@ void dmr_reply_free(dmr_reply *reply)
     for (int i = 0; i < reply->node_count; i++)
         free(reply->nodes[i]);
     free(reply->nodes);
+    free(reply->node_request);
+    reply->node_request = NULL;
     reply->nodes = NULL;
     reply->node_count = 0;
 }

@@ -77,7 +77,8 @@ static void put_seconds(dmr_request *request, double seconds)
 dmr_request dmr_wire_check(int job, int epoch, const dmr_limits *limits)
 {
     dmr_request request = begun();
-    put(&request, "{\"epoch\":%d,\"factor\":%d,", epoch, limits->factor);
+    put(&request, "{%s\"epoch\":%d,\"factor\":%d,", limits->companion ? "\"companion\":true," : "", epoch,
+        limits->factor);
     put_id(&request);
     put(&request, ",\"job\":%d,\"maximum\":%d,\"method\":\"replace\",\"minimum\":%d,", job, limits->maximum,
         limits->minimum);
@@ -87,7 +88,7 @@ dmr_request dmr_wire_check(int job, int epoch, const dmr_limits *limits)
         put(&request, "\"preferred\":%d,", limits->preferred);
     else
         put(&request, "\"preferred\":null,");
-    put(&request, "\"size\":%d,", limits->size);
+    put(&request, "%s\"size\":%d,", limits->companion ? "\"requests_nodes\":true," : "", limits->size);
     put_time(&request);
     put(&request, "}");
     return request;

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 
 #include "dmr.h"
+#include "line.h"
+#include "passport.h"
 
 struct dmr_handler {
     MPI_Comm comm;  /* of this side */
@@ -15,12 +17,33 @@ struct dmr_handler {
     double began, spawn_seconds;
 };
 
+/* The length of texts that say what is wrong. */
+enum { DMR_TEXT = 512 };
+
 /* Starts this program again; collective over `comm`. The same on all ranks: the intercommunicator to the new processes,
  * or MPI_COMM_NULL and `problem`. */
 MPI_Comm dmr_spawn(MPI_Comm comm, int size, const char *hosts, char *problem, int capacity);
 
-/* Why that would fail on this node, or "". */
-void dmr_spawn_preflight(const char *hosts, char *problem, int capacity);
+/* Why that would fail on this node, or ""; `launched`: it is to be started by a launcher, which has its arguments. */
+void dmr_spawn_preflight(const char *hosts, bool launched, char *problem, int capacity);
+
+/* Joins the worlds that a launcher has started, in their order; collective over `comm`, where rank 0's words count.
+ *
+ * They all get the passport. Returns, the same on all ranks, the intercommunicator to the new processes; or
+ * MPI_COMM_NULL and `problem`. `broken` gets whether a connection has broken off then. */
+MPI_Comm dmr_join(MPI_Comm comm, const dmr_worlds *worlds, const dmr_layout *layout, const dmr_passport *passport,
+                  char problem[DMR_TEXT], bool *broken);
+
+/* The new side, in the processes of one world, `comm`: the intercommunicator to those who were there before, and in
+ * `all` the communicator of all new ranks; `comm` itself where they are of one world. The passport is to be freed. It
+ * ends the process where nobody comes. */
+MPI_Comm dmr_accept(MPI_Comm comm, MPI_Comm *all, dmr_passport *passport);
+
+/* From rank `root` of the other side to all of this one; `root` is MPI_ROOT or MPI_PROC_NULL on the side that sends. */
+void dmr_send_passport(MPI_Comm comm, int root, dmr_passport *passport);
+
+/* A barrier that does not keep the processors busy: new processes may be starting on them. */
+void dmr_wait(MPI_Comm comm);
 
 /* Keeps a text for dmr_error and returns DMR_ERROR. */
 int dmr_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -1,12 +1,13 @@
 #include "session.h"
 
 #include <math.h>
-#include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const double QUICKEST = 1e-6;
+#include "line.h"
+
+static const double QUICKEST = 1e-6, AGAIN = 60.0;
 /* A few quick steps at the start of a program must not silence it for hours, should the later ones be slow. */
 enum { GROWTH = 16 };
 
@@ -27,24 +28,42 @@ dmr_session *dmr_the_session(void)
         session.per_node = per_node ? per_node : positive("SLURM_NTASKS_PER_NODE");
         session.job = positive("SLURM_JOB_ID");
         session.bound = GROWTH;
+        session.given = MPI_COMM_NULL;
         begun = true;
     }
     return &session;
 }
 
-bool dmr_session_set_nodes(dmr_session *session, char *const *nodes, int count)
+bool dmr_session_set_nodes(dmr_session *session, char *const *nodes, const int *jobs, int count)
 {
     char **copies = calloc((size_t)count + 1, sizeof *copies);
-    bool good = copies;
-    for (int i = 0; good && i < count; i++)
+    int *held = calloc((size_t)count + 1, sizeof *held);
+    bool good = copies && held;
+    for (int i = 0; good && i < count; i++) {
         good = (copies[i] = strdup(nodes[i]));
+        held[i] = jobs ? jobs[i] : 0;
+    }
     for (int i = 0; i < session->node_count; i++)
         free(session->nodes[i]);
     free(session->nodes);
+    free(session->jobs);
     session->nodes = copies;
+    session->jobs = held;
     session->node_count = good ? count : 0;
     session->placed = true;
     return good;
+}
+
+int *dmr_session_jobs_after(const dmr_session *session, const dmr_reply *reply)
+{
+    int *jobs = calloc((size_t)reply->node_count + 1, sizeof *jobs);
+    for (int i = 0; jobs && i < reply->node_count; i++) {
+        jobs[i] = reply->companion; /* which holds those that are new */
+        for (int j = 0; j < session->node_count; j++)
+            if (strcmp(session->nodes[j], reply->nodes[i]) == 0)
+                jobs[i] = session->jobs[j];
+    }
+    return jobs;
 }
 
 /* Why this process cannot safely spawn on nodes added to its job, or NULL: see dmr/quirks.py. */
@@ -69,6 +88,35 @@ static const char *obstacle(void)
     return NULL;
 }
 
+/* Whether MPI can open ports. MPICH's UCX has names for them that are longer than its mpi.h allows; the header of the
+ * standard ABI (mpicc_abi) allows more [run, MPICH 5.0.2]. */
+static bool ports(bool wanted)
+{
+    char name[MPI_MAX_PORT_NAME], text[MPI_MAX_ERROR_STRING];
+    MPI_Comm both[2] = {MPI_COMM_WORLD, MPI_COMM_SELF}; /* releases differ in whose handler counts */
+    MPI_Errhandler before[2];
+    int length;
+    for (int i = 0; i < 2; i++) {
+        MPI_Comm_get_errhandler(both[i], &before[i]);
+        MPI_Comm_set_errhandler(both[i], MPI_ERRORS_RETURN);
+    }
+    int code = MPI_Open_port(MPI_INFO_NULL, name);
+    if (code == MPI_SUCCESS)
+        MPI_Close_port(name);
+    for (int i = 0; i < 2; i++) {
+        MPI_Comm_set_errhandler(both[i], before[i]);
+        if (before[i] != MPI_ERRORS_ARE_FATAL && before[i] != MPI_ERRORS_RETURN)
+            MPI_Errhandler_free(&before[i]);
+    }
+    if (code != MPI_SUCCESS && wanted) {
+        MPI_Error_string(code, text, &length);
+        const char *last = strrchr(text, '\n'); /* of the stack: where it failed */
+        dmr_warn("this application cannot use nodes of other jobs; built with mpicc_abi it may (%.300s)",
+                 last ? last + 1 : text);
+    }
+    return code == MPI_SUCCESS;
+}
+
 static bool connected(dmr_session *session)
 {
     const char *agent = getenv("DMR_AGENT"), *why;
@@ -80,6 +128,7 @@ static bool connected(dmr_session *session)
         dmr_warn("this application cannot be resized: %s", why);
         return false;
     }
+    session->by_port = dmr_line_there() && ports(session->knows_world && !session->epoch);
     return (session->client = dmr_client_new());
 }
 
@@ -122,6 +171,46 @@ static uint64_t leave(dmr_session *session, bool soon)
 
 /* ---- checks ---- */
 
+/* Whether nodes of another job can be used. */
+static bool usable(const dmr_session *session) { return session->knows_world && session->by_port; }
+
+static void *pass_on(void *request)
+{
+    char problem[DMR_MAX_PROBLEM];
+    if (!dmr_line_node_request(request, problem))
+        dmr_warn("the launcher does not ask Slurm for more nodes: %s", problem);
+    free(request);
+    return NULL;
+}
+
+/* What the agent wants to be asked of Slurm goes to the launcher, once; it is no business of the computation. */
+static void node_request(dmr_session *session, int size, const dmr_bounds *bounds, const char *request)
+{
+    dmr_json json = {request, request + strlen(request)}, count = json;
+    char name[sizeof session->told] = "";
+    size_t length;
+    int nodes = 0;
+    bool named = dmr_json_member(&json, "name") && dmr_json_string(&json, name, sizeof name, &length) &&
+                 length < sizeof name;
+    bool counted = dmr_json_member(&count, "node_count") && dmr_json_int(&count, &nodes);
+    if (!named || !counted || nodes > (bounds->maximum - size) / session->per_node) {
+        static bool said;
+        if (!said)
+            dmr_warn("the agent wants %d nodes, which this application has no use for", nodes);
+        said = true;
+        return;
+    }
+    /* The launcher does it once, and may not have heard of it. */
+    bool heard = strcmp(name, session->told) == 0 && MPI_Wtime() < session->told_at + AGAIN;
+    char *copy = heard ? NULL : strdup(request);
+    if (copy && dmr_in_background(pass_on, copy)) {
+        memcpy(session->told, name, sizeof name);
+        session->told_at = MPI_Wtime();
+    } else {
+        free(copy);
+    }
+}
+
 static dmr_request question(dmr_session *session, int size, const dmr_bounds *bounds)
 {
     dmr_limits limits = {size,
@@ -131,7 +220,8 @@ static dmr_request question(dmr_session *session, int size, const dmr_bounds *bo
                          dmr_nearest(size, bounds, session->per_node),
                          session->per_node,
                          (const char *const *)session->nodes,
-                         session->node_count};
+                         session->node_count,
+                         usable(session)};
     return dmr_wire_check(session->job, session->epoch, &limits);
 }
 
@@ -149,7 +239,7 @@ static void objection(const dmr_session *session, int size, const dmr_bounds *bo
         snprintf(out, capacity, "%s from %d to %d", reply->word, size, reply->size);
     else if (!dmr_reachable(size, reply->size, bounds->factor))
         snprintf(out, capacity, "size %d is not reachable from %d by factor %d", reply->size, size, bounds->factor);
-    else if (reply->companion)
+    else if (reply->companion && !usable(session))
         snprintf(out, capacity, "nodes of another job (%d) cannot be used", reply->companion);
 }
 
@@ -159,6 +249,8 @@ static dmr_verdict judge(dmr_session *session, int size, const dmr_bounds *bound
     dmr_verdict verdict = {.skip = leave(session, false)};
     if (!answered)
         return verdict;
+    if (reply->node_request)
+        node_request(session, size, bounds, reply->node_request);
     if (reply->kind == DMR_REPLY_CHECK && strcmp(reply->word, "none") != 0) {
         objection(session, size, bounds, reply, wrong, sizeof wrong);
         if (!wrong[0]) {

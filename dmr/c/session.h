@@ -2,6 +2,7 @@
 #ifndef DMR_SESSION_H
 #define DMR_SESSION_H
 
+#include <mpi.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,20 +25,31 @@ typedef struct {
     int job, epoch, per_node;
     bool placed; /* `nodes` is known; none: the ranks are not `per_node` on each */
     char **nodes;
+    int *jobs; /* who holds each node; 0: `job`, the application's own */
     int node_count;
+    bool knows_world; /* the program takes its communicator from dmr_world */
+    bool half_open;   /* a connection to new processes broke off: MPICH may crash in the next one */
+    MPI_Comm given;   /* what a resize gave for MPI_COMM_WORLD, or MPI_COMM_NULL */
     /* On rank 0 only: */
     dmr_client *client;
+    bool by_port; /* a launcher starts new processes, and MPI ports join them */
     dmr_pending *question; /* whose answer is still to come */
     bool measured;
     double left, step_seconds; /* when the last real call ended; 0: not known */
     uint64_t ignored, bound;
+    char told[64]; /* the request for nodes that the launcher has heard of last, and when */
+    double told_at;
 } dmr_session;
 
 /* The one of this process. */
 dmr_session *dmr_the_session(void);
 
-/* Takes over names, which are copied; the same on all ranks. */
-bool dmr_session_set_nodes(dmr_session *session, char *const *nodes, int count);
+/* Takes over names, and the jobs that hold these nodes (NULL: the application's own), which are copied; the same on all
+ * ranks. */
+bool dmr_session_set_nodes(dmr_session *session, char *const *nodes, const int *jobs, int count);
+
+/* Who will hold the nodes of a resize, by node; to be freed, NULL without memory. */
+int *dmr_session_jobs_after(const dmr_session *session, const dmr_reply *reply);
 
 /* One real check on rank 0 of `size`. `later`: the question goes to the background, and its answer is taken by the
  * first call that finds it there. */

@@ -39,7 +39,7 @@ static void too_long(const char *what, const char *value, char *problem, int cap
 
 /* hydra reports no error when a program cannot be started: MPI_Comm_spawn then never returns, or the whole application
  * is ended. So what can be seen beforehand is looked at beforehand. */
-void dmr_spawn_preflight(const char *hosts, char *problem, int capacity)
+void dmr_spawn_preflight(const char *hosts, bool launched, char *problem, int capacity)
 {
     struct stat status;
     problem[0] = '\0';
@@ -47,7 +47,9 @@ void dmr_spawn_preflight(const char *hosts, char *problem, int capacity)
         snprintf(problem, (size_t)capacity, "the program %.200s is gone or cannot be executed", program);
     else if (!start_directory[0] || stat(start_directory, &status) != 0 || !S_ISDIR(status.st_mode))
         snprintf(problem, (size_t)capacity, "the directory %.200s is gone", start_directory);
-    else if (!arguments_length || arguments_length == sizeof arguments || arguments[arguments_length - 1])
+    if (problem[0] || launched)
+        return;
+    if (!arguments_length || arguments_length == sizeof arguments || arguments[arguments_length - 1])
         snprintf(problem, (size_t)capacity, "the arguments of the program are not known or too long");
     too_long("the name of the start directory", start_directory, problem, capacity);
     too_long("the list of new nodes", hosts, problem, capacity);

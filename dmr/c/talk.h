@@ -20,10 +20,4 @@ typedef struct {
  * the deadline. */
 bool dmr_exchange(dmr_talk *talk);
 
-/* Closes the connection, if any. */
-void dmr_shut(int *connection);
-
-/* Seconds on the monotonic clock. */
-double dmr_now(void);
-
 #endif

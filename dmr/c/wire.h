@@ -17,17 +17,19 @@ typedef struct {
     bool too_long;
 } dmr_request;
 
-/* What a check says (`Check` in dmr/wire.py). `nodes`: names that dmr_wire_node allows; count 0 if not known. */
+/* What a check says (`Check` in dmr/wire.py). `nodes`: names that dmr_wire_node allows; count 0 if not known.
+ * `companion`: nodes that another job holds will do, and the launcher can ask for such a job. */
 typedef struct {
     int size, minimum, maximum, factor, preferred, per_node;
     const char *const *nodes;
     int node_count;
+    bool companion;
 } dmr_limits;
 
 typedef enum { DMR_REPLY_DONE, DMR_REPLY_CHECK, DMR_REPLY_FAILURE } dmr_reply_kind;
 
 /* A reply; free it with dmr_reply_free. `word` is the action of a check's, the error of a failure; `text` the reason or
- * message, of printable ASCII. */
+ * message, of printable ASCII. `node_request`: what the launcher is to ask for, as it came (JSON), or NULL. */
 typedef struct {
     dmr_reply_kind kind;
     char word[32];
@@ -35,6 +37,7 @@ typedef struct {
     char **nodes;
     int node_count;
     char text[DMR_MAX_TEXT + 1];
+    char *node_request;
 } dmr_reply;
 
 /* Whether this may be the name of a node. */

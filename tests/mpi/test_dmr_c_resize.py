@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +33,15 @@ def program() -> str:
     return str(built("all") / "jacobi")
 
 
+@pytest.fixture(scope="session")
+def by_abi() -> str:
+    """The same, built with a header that allows for long names of ports."""
+    return str(built("all", compiler="mpicc_abi") / "jacobi")
+
+
 @pytest.fixture
 def run(mpirun, program: str):
-    def run(ranks: int, *more: str, **keywords: str) -> subprocess.CompletedProcess[str]:
+    def run(ranks: int, *more: str, program: str = program, **keywords: str) -> subprocess.CompletedProcess[str]:
         done = mpirun(ranks, *BECOME, program, *OPTIONS, *more, **{**SANITIZER, **keywords})
         assert "ERROR: AddressSanitizer" not in done.stderr and "runtime error" not in done.stderr, done.stderr
         return done
@@ -101,6 +109,100 @@ def test_resizes(
     last = agent.of(wire.Check)[-1]
     assert last.nodes == tuple(f"n{i + 1}" for i in range(sizes[-1] // per_node))
     assert (last.size, last.per_node, last.epoch) == (sizes[-1], per_node, len(sizes))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "per_node", "held"),
+    [
+        ((4, 2), 1, {}),
+        ((4, 2, 3), 1, {"n3": 77, "n4": 77}),
+        pytest.param((6, 8, 4, 2), 2, {"n2": 77, "n3": 77, "n4": 78}, marks=pytest.mark.long),
+        pytest.param((5, 3, 5), 1, {"n3": 0, "n4": 77, "n5": 77}, marks=pytest.mark.long),
+    ],
+)
+def test_resizes_under_the_launcher(
+    run, by_abi: str, tmp_path: Path, key: credential.Key, sizes: tuple[int, ...], per_node: int, held: dict[str, int]
+) -> None:
+    """New processes are worlds of their own: one for each job that holds nodes."""
+
+    def from_jobs(request: wire.Request) -> wire.Reply | None:
+        reply = agent._answer(request)
+        if not isinstance(reply, wire.CheckReply):
+            return reply
+        new = [node for node in reply.nodes if node not in request.nodes]
+        return replace(reply, companion=held.get(new[0], 0) if new else 0)
+
+    options = ["-hosts", "n1,n2", "-ppn", str(per_node)]
+    with FakeAgent(key, sizes, per_node, patience=1, veto=from_jobs) as agent:
+        more = {"program": by_abi, "launched": True, "options": options, "DMR_RANKS_PER_NODE": str(per_node)}
+        done = run(2 * per_node, agent=agent.address, DMR_TIMEOUT="20", **more)
+    assert done.returncode == 0, done.stderr
+    assert same(tmp_path / "result.bin")
+    assert [s for event, s in events(tmp_path) if event == "resized"] == list(sizes), done.stderr
+    checks = agent.of(wire.Check)
+    assert all(check.companion and check.requests_nodes for check in checks)
+    last = checks[-1]
+    assert last.nodes == tuple(f"n{i + 1}" for i in range(sizes[-1] // per_node))
+    assert (last.size, last.epoch) == (sizes[-1], len(sizes)) and not agent.of(wire.Refuse)
+
+
+ONE_EACH = {"launched": True, "options": ["-hosts", "n1,n2", "-ppn", "1"]}
+
+
+def test_a_header_that_is_too_small_for_ports(run, tmp_path: Path, key: credential.Key) -> None:
+    """By UCX a port's name is longer than MPICH's own allows: MPI itself starts all of them then, on own nodes alone."""
+    with FakeAgent(key, (4,), patience=1) as agent:
+        done = run(2, agent=agent.address, DMR_TIMEOUT="20", MPIR_CVAR_CH4_NETMOD="ucx", **ONE_EACH)
+    assert done.returncode == 0 and done.stderr.count("built with mpicc_abi it may") == 1, done.stderr
+    assert same(tmp_path / "result.bin") and agent.epoch == 1
+    assert not any(check.companion for check in agent.of(wire.Check))
+
+
+# New rank 0 ends in place of the program, the first time.
+DIES = """
+import os, sys
+if os.environ.get("DMR_TICKET") and os.environ.get("PMI_RANK") == "0" and not os.path.exists("died"):
+    open("died", "w").close()
+    os._exit(3)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_a_new_process_dies(mpirun, by_abi: str, tmp_path: Path, key: credential.Key) -> None:
+    """The program goes on with all its data, and takes up the next offer."""
+    more = {"DMR_TIMEOUT": "20", "DMR_START_TIMEOUT": "20", **ONE_EACH, **SANITIZER}
+    with FakeAgent(key, (4,), patience=1) as agent:
+        done = mpirun(2, "-c", DIES, by_abi, *OPTIONS, agent=agent.address, **more)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "died").exists() and same(tmp_path / "result.bin")
+    assert "going on as is" in done.stderr and len(agent.of(wire.Refuse)) == 1
+    assert [s for event, s in events(tmp_path) if event == "resized"] == [4]
+
+
+def test_nodes_that_the_launcher_asks_for(run, by_abi: str, tmp_path: Path, key: credential.Key) -> None:
+    """What the agent cannot ask Slurm for, the launcher does, once however often it is told."""
+    asked = tmp_path / "bin" / "salloc"
+    asked.parent.mkdir()
+    asked.write_text('#!/bin/sh\necho "$@" >>asked\necho "salloc: Granted job allocation 77" >&2\n')
+    asked.chmod(0o755)
+    wanted = wire.NodeRequest(name="penstock-42-abc", node_count=2, time_limit=600.0, patience=30.0, partition="main")
+    foreign = replace(wanted, name="penstock-41-abc")
+
+    def ask(request: wire.Request) -> wire.Reply | None:
+        if not isinstance(request, wire.Check):
+            return None
+        node_request = foreign if agent.checks == 0 else wanted
+        agent.checks += 1
+        return wire.CheckReply(action="none", size=request.size, epoch=0, node_request=node_request)
+
+    path = f"{asked.parent}:{os.environ['PATH']}"
+    with FakeAgent(key, veto=ask) as agent:
+        more = {"program": by_abi, "PATH": path, **ONE_EACH}
+        done = run(2, "--sweep-seconds=0.05", agent=agent.address, DMR_TIMEOUT="20", **more)
+    assert done.returncode == 0 and same(tmp_path / "result.bin"), done.stderr
+    (line,) = (tmp_path / "asked").read_text().splitlines()
+    assert line.startswith("--no-shell --job-name=penstock-42-abc --nodes=2 --time=10 --partition=main")
+    assert "a request for job 41" in done.stderr
 
 
 @pytest.mark.parametrize(

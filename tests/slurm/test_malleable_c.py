@@ -23,16 +23,68 @@ def agent(isolated: Cluster) -> Iterator[Agent]:
     shutil.rmtree(it.folder, ignore_errors=True)
 
 
+@pytest.fixture
+def by_companions(contained: Cluster) -> Iterator[Agent]:
+    """An agent where Slurm merges nothing."""
+    it = Agent(contained)
+    yield it
+    it.stop()
+    print(it.log.read_text()[-6000:])
+    shutil.rmtree(it.folder, ignore_errors=True)
+
+
+def rival(cluster: Cluster, nodes: int = 6) -> None:
+    """Another user's job that waits for nodes which only the malleable one can give."""
+    words = ["sbatch", "--parsable", f"-N{nodes}", "-t1", "-o", "/dev/null", "--wrap", "sleep 1"]
+    cluster.run_as("bob", words, check=True)
+
+
 def test_a_program_in_c_grows_and_shrinks(agent: Agent, isolated: Cluster) -> None:
     program = built("all", sanitize="") / "jacobi"
     agent.start()
     jacobi = Jacobi(agent, program=str(program), munge=True)
     until("it has grown", lambda: agent.resizes("expand", jacobi.id) or jacobi.state() not in ("PENDING", "RUNNING"))
     assert jacobi.nodes() == 4, jacobi.output()
-    words = ["sbatch", "--parsable", "-N6", "-t1", "-o", "/dev/null", "--wrap", "sleep 1"]
-    isolated.run_as("bob", words, check=True)
+    rival(isolated)
     until("it has shrunk", lambda: agent.resizes("shrink", jacobi.id))
     jacobi.assert_exact()
     assert jacobi.sizes()[:3] == [2, 4, 2]
     assert "dmr:" not in jacobi.output()
     assert_nothing_left(isolated)
+
+
+def test_a_program_in_c_grows_by_a_companion(by_companions: Agent, contained: Cluster) -> None:
+    """Its processes are of two jobs then, and two of MPI's worlds."""
+    agent = by_companions
+    program = built("all", sanitize="", compiler="mpicc_abi") / "jacobi"
+    agent.start()
+    jacobi = Jacobi(agent, program=str(program), munge=True, pause=0.08)
+    until("it has grown", lambda: agent.resizes("expand", jacobi.id) or jacobi.state() not in ("PENDING", "RUNNING"))
+    assert jacobi.nodes() == 2, jacobi.output()  # the others are a companion's
+    (said,) = [d for d in agent.ask("explain", subject=f"job {jacobi.id}") if d["verb"] == "expand"]
+    assert "by-companion" in [code for code, _ in said["reasons"]]
+    rival(contained)
+    until("it has shrunk", lambda: agent.resizes("shrink", jacobi.id))
+    jacobi.assert_exact()
+    assert jacobi.sizes()[:3] == [2, 4, 2]
+    assert "dmr:" not in jacobi.output()
+    assert_nothing_left(contained)
+
+
+def test_the_launcher_of_a_program_in_c_asks_for_its_companion(contained: Cluster) -> None:
+    """Where the agent is the site's, which cannot ask in a user's name."""
+    service = Agent(contained, "operator", agent={"serve": "all"})
+    program = built("all", sanitize="", compiler="mpicc_abi") / "jacobi"
+    try:
+        service.start()
+        jacobi = Jacobi(service, who="alice", program=str(program), pause=0.08)
+        until("it has grown", lambda: service.resizes("expand", jacobi.id))
+        rival(contained)
+        until("it has shrunk", lambda: service.resizes("shrink", jacobi.id))
+        jacobi.assert_exact()
+        assert jacobi.sizes()[:3] == [2, 4, 2]
+        assert_nothing_left(contained)
+    finally:
+        service.stop()
+        print(service.log.read_text()[-6000:])
+        contained.run_as("operator", ["rm", "-rf", str(service.folder)])

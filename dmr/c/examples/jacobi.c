@@ -26,6 +26,8 @@ typedef struct {
     double change;
 } state;
 
+static MPI_Comm world; /* (*) all processes, in place of MPI_COMM_WORLD: see dmr_world() in dmr.h */
+
 static void die(const char *what, const char *why)
 {
     fprintf(stderr, "jacobi: %s: %s\n", what, why);
@@ -87,9 +89,9 @@ static double sweep(double *field, double *next, int64_t rows, int cols, int ran
 {
     int above = rank > 0 ? rank - 1 : MPI_PROC_NULL, below = rank < size - 1 ? rank + 1 : MPI_PROC_NULL;
     double *last = field + rows * cols, change = 0.0;
-    MPI_Sendrecv(field + cols, cols, MPI_DOUBLE, above, 0, last + cols, cols, MPI_DOUBLE, below, 0, MPI_COMM_WORLD,
+    MPI_Sendrecv(field + cols, cols, MPI_DOUBLE, above, 0, last + cols, cols, MPI_DOUBLE, below, 0, world,
                  MPI_STATUS_IGNORE);
-    MPI_Sendrecv(last, cols, MPI_DOUBLE, below, 0, field, cols, MPI_DOUBLE, above, 0, MPI_COMM_WORLD,
+    MPI_Sendrecv(last, cols, MPI_DOUBLE, below, 0, field, cols, MPI_DOUBLE, above, 0, world,
                  MPI_STATUS_IGNORE);
     for (int64_t row = 1; row <= rows; row++)
         for (int col = 1; col < cols - 1; col++) {
@@ -100,7 +102,7 @@ static double sweep(double *field, double *next, int64_t rows, int cols, int ran
         }
     for (int64_t row = 1; row <= rows; row++)
         memcpy(field + row * cols + 1, next + row * cols + 1, (size_t)(cols > 2 ? cols - 2 : 0) * sizeof *field);
-    MPI_Allreduce(MPI_IN_PLACE, &change, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &change, 1, MPI_DOUBLE, MPI_MAX, world);
     return change;
 }
 
@@ -121,13 +123,13 @@ static void write_field(const options *o, const double *block, int64_t start, in
         if (!file || fclose(file) != 0)
             die(o->out, strerror(errno));
     }
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(world);
     FILE *file = fopen(o->out, "r+b");
     size_t count = (size_t)((end - start) * o->cols);
     if (!file || fseek(file, (long)(start * o->cols * (int64_t)sizeof *block), SEEK_SET) != 0 ||
         fwrite(block, sizeof *block, count, file) != count || fclose(file) != 0)
         die(o->out, strerror(errno));
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(world);
 }
 
 /* Sweeps to the end; or, with 1, until other processes go on. */
@@ -143,7 +145,7 @@ static int solve(const options *o, double *field, double *next, int64_t start, i
             continue;
         int new_size; /* (*) from here */
         dmr_handler *handler;
-        int action = (o->background ? dmr_icheck_status : dmr_check_status)(MPI_COMM_WORLD, o->minimum, o->maximum,
+        int action = (o->background ? dmr_icheck_status : dmr_check_status)(world, o->minimum, o->maximum,
                                                                           o->factor, 0, &new_size, &handler);
         if (action == DMR_ERROR)
             die("dmr", dmr_error());
@@ -165,8 +167,10 @@ int main(int count, char **words)
     int64_t start, end;
     state s = {0, 0.0};
     MPI_Init(&count, &words);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    dmr_handler *parent = dmr_inherited(MPI_COMM_WORLD); /* (*) */
+    world = dmr_world();                                 /* (*) */
+    MPI_Comm_rank(world, &rank);
+    MPI_Comm_size(world, &size);
     options o = read_options(count, words);
     if (o.rows < (o.maximum > size ? o.maximum : size))
         die("--rows", "every rank needs at least one row");
@@ -175,8 +179,7 @@ int main(int count, char **words)
     double *field = calloc(points, sizeof *field), *next = calloc(points, sizeof *next);
     if (!field || !next)
         die("memory", "not enough");
-    dmr_handler *parent = dmr_inherited(MPI_COMM_WORLD); /* (*) from here */
-    if (parent) {
+    if (parent) { /* (*) from here */
         if (dmr_receive(parent, &s, sizeof s) != 0 ||
             dmr_receive_blocks(parent, field + o.cols, o.rows, (size_t)o.cols * sizeof *field) != 0)
             die("dmr", dmr_error());

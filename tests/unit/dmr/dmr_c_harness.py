@@ -27,6 +27,7 @@ class Limits(ctypes.Structure):
         *((name, ctypes.c_int) for name in ("size", "minimum", "maximum", "factor", "preferred", "per_node")),
         ("nodes", ctypes.POINTER(ctypes.c_char_p)),
         ("node_count", ctypes.c_int),
+        ("companion", ctypes.c_bool),
     ]
 
 
@@ -38,6 +39,22 @@ class Reply(ctypes.Structure):
         ("nodes", ctypes.POINTER(ctypes.c_char_p)),
         ("node_count", ctypes.c_int),
         ("text", ctypes.c_char * 501),
+        ("node_request", ctypes.c_char_p),
+    ]
+
+
+class Layout(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int) for name in ("worlds", "node_count", "size")),
+        *((name, ctypes.POINTER(ctypes.c_int)) for name in ("jobs", "world_of", "places")),
+    ]
+
+
+class Worlds(ctypes.Structure):
+    _fields_ = [
+        ("count", ctypes.c_int),
+        ("tickets", ctypes.POINTER(ctypes.c_char_p)),
+        ("ports", ctypes.POINTER(ctypes.c_char_p)),
     ]
 
 
@@ -55,6 +72,8 @@ LIBRARY.dmr_client_start.restype = ctypes.c_void_p
 LIBRARY.dmr_client_start.argtypes = [ctypes.c_void_p, Request, ctypes.c_bool]
 LIBRARY.dmr_client_finish.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(Reply)]
 LIBRARY.dmr_client_finish.restype = ctypes.c_bool
+for name in ("layout_make", "line_start", "line_joined", "line_ready", "line_node_request"):
+    getattr(LIBRARY, f"dmr_{name}").restype = ctypes.c_bool
 for name in ("node", "reachable", "bounds_read"):
     getattr(LIBRARY, f"dmr_wire_{name}" if name == "node" else f"dmr_{name}").restype = ctypes.c_bool
 FREE = ctypes.CDLL(None).free
@@ -111,6 +130,7 @@ def request(kind: str, job: int, epoch: int, rest: dict[str, object]) -> list[ob
 def fields(it: Reply) -> dict[str, object]:
     nodes = [it.nodes[i].decode() for i in range(it.node_count)]
     out = {"kind": KINDS[it.kind], "word": it.word.decode(), "text": it.text.decode(), "nodes": nodes}
+    out["node_request"] = json.loads(it.node_request) if it.node_request else None
     return out | {name: getattr(it, name) for name in ("size", "epoch", "per_node", "companion")}
 
 
@@ -143,6 +163,44 @@ def read_sizes(text: str, factor: int) -> list[int] | None:
     bounds = Bounds(1, 1, factor, 0)
     read = LIBRARY.dmr_bounds_read(text.encode(), ctypes.byref(bounds))
     return [bounds.minimum, bounds.maximum, bounds.factor, bounds.preferred] if read else None
+
+
+def made_layout(jobs: list[int], per_node: int) -> Layout:
+    it = Layout()
+    assert LIBRARY.dmr_layout_make(ctypes.byref(it), (ctypes.c_int * len(jobs))(*jobs), len(jobs), per_node)
+    return it
+
+
+def layout(jobs: list[int], per_node: int) -> object:
+    """The job of each world, the world of each node, and the places of the new ranks."""
+    it = made_layout(jobs, per_node)
+    said = [it.jobs[: it.worlds], it.world_of[: it.node_count], it.places[: it.size]]
+    LIBRARY.dmr_layout_free(ctypes.byref(it))
+    return said
+
+
+def start(nodes: list[str], jobs: list[int], per_node: int) -> object:
+    """Tickets and ports of the worlds that the launcher starts, or its problem; then they join, or are abandoned."""
+    it, worlds, problem = made_layout(jobs, per_node), Worlds(), ctypes.create_string_buffer(400)
+    good = LIBRARY.dmr_line_start(ctypes.byref(it), names(nodes), per_node, ctypes.byref(worlds), problem)
+    LIBRARY.dmr_layout_free(ctypes.byref(it))
+    if not good:
+        return problem.value.decode()
+    said = [[worlds.tickets[i].decode(), worlds.ports[i].decode()] for i in range(worlds.count)]
+    if not LIBRARY.dmr_line_joined(ctypes.byref(worlds), problem):
+        said.append(problem.value.decode())
+        LIBRARY.dmr_line_abandon(ctypes.byref(worlds))
+    LIBRARY.dmr_worlds_free(ctypes.byref(worlds))
+    return said
+
+
+def ready(ticket: str, port: str) -> bool:
+    return LIBRARY.dmr_line_ready(ticket.encode(), port.encode())
+
+
+def node_request(request: str) -> str:
+    problem = ctypes.create_string_buffer(400)
+    return "" if LIBRARY.dmr_line_node_request(request.encode(), problem) else problem.value.decode()
 
 
 _client: list[int | None] = []

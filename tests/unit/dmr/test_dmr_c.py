@@ -5,6 +5,7 @@ The library runs under the address and undefined-behaviour sanitizers, in a proc
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -16,11 +17,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from dmr import credential, plan, wire
+from dmr import credential, line, plan, wire, worlds
 from dmr_c_build import built, preload
 
 HARNESS = Path(__file__).with_name("dmr_c_harness.py")
@@ -88,6 +90,7 @@ SECONDS = (0.0, 0.001, 0.0004, 0.25, 1.0, 12.345678, 99999.999, 1e6 + 0.1, -1.0)
     [
         ("check", CHECK),
         ("check", {**CHECK, "preferred": 8, "nodes": []}),
+        ("check", {**CHECK, "companion": True}),
         ("check", {**CHECK, "maximum": 2**31 - 1, "nodes": [f"node-{i}.cluster" for i in range(1000)]}),
         ("accept", {}),
         ("refuse", {"why": 'no "space"\\ for\n\tthat: ä \x7f \ud800'}),
@@ -109,7 +112,8 @@ def test_requests_are_those_of_the_protocol(
     if isinstance(request, wire.Check):
         wanted = {**rest, "preferred": rest["preferred"] or None, "nodes": tuple(rest["nodes"])}
         assert {name: getattr(request, name) for name in wanted} == wanted
-        assert request.method == "replace" and not request.companion
+        assert request.method == "replace" and request.companion == rest.get("companion", False)
+        assert request.requests_nodes == request.companion
     if isinstance(request, wire.Finished):
         assert request.size == 8 and request.nodes == ("a", "b")
         assert request.timings["spawn"] == pytest.approx(max(rest["spawn"], 0), abs=0.0006)
@@ -138,6 +142,7 @@ def test_a_key_file_that_is_unfit(tmp_path: Path, content: bytes | None, mode: i
     harness.end()
 
 
+NODES = wire.NodeRequest(name="penstock-7-x", node_count=2, time_limit=60.0, patience=9.5, gres="gpu:a100:2")
 GOOD: list[wire.Reply] = [
     wire.Done(),
     wire.Failure(error="stale-epoch", message="too late"),
@@ -145,6 +150,7 @@ GOOD: list[wire.Reply] = [
     wire.CheckReply(action="expand", size=8, epoch=3, nodes=("n1", "n2"), per_node=4, companion=12, reason="idle"),
     wire.CheckReply(action="shrink", size=2**31 - 1, epoch=2**31 - 1, nodes=("a.b-c_d",), per_node=2**31 - 1),
     wire.CheckReply(action="none", size=1, epoch=1, reason="ä€𝄞" * 100),
+    wire.CheckReply(action="none", size=1, epoch=1, node_request=NODES),
 ]
 ODD = [
     b"",
@@ -179,6 +185,7 @@ ODD = [
     b'{"v":1,"ok":true,"action":"none","size":4294967300,"epoch":0,"nodes":[],"per_node":1,"companion":0,"reason":""}',
     b'{"v":1,"ok":true,"action":"none","size":4,"epoch":-1,"nodes":[],"per_node":1,"companion":0,"reason":""}',
     b'{"v":1,"ok":true,"action":"none","size":4,"epoch":0,"nodes":{},"per_node":1,"companion":0,"reason":""}',
+    b'{"v":1,"ok":true,"action":"none","size":4,"epoch":0,"nodes":[],"per_node":1,"reason":"","node_request":null}',
     b'{"v":1,"ok":true,"action":"none","size":0,"epoch":0,"nodes":[],"per_node":1,"companion":0,"reason":""}',
 ]
 
@@ -210,8 +217,9 @@ def judge(library: Call, line: bytes) -> bool:
         return False
     expected = accepted_by_python(line)
     if expected is None:
-        # The one thing that it takes and Python does not: odd characters beyond ASCII in a text, which it replaces.
-        assert "?" in said["text"], (line, said)
+        # What it takes and Python does not: odd characters beyond ASCII in a text, which it replaces; and a request for
+        # nodes, which it hands on as it is: the launcher judges it.
+        assert "?" in said["text"] or said["node_request"] is not None, (line, said)
         return True
     assert {name: said[name] for name in expected} == expected, line
     return True
@@ -220,6 +228,8 @@ def judge(library: Call, line: bytes) -> bool:
 def test_replies_of_the_agent_are_understood(library: Call) -> None:
     for reply in GOOD:
         assert judge(library, wire.encode(reply)), reply
+    said = library("reply", wire.encode(GOOD[-1]).decode())
+    assert said["node_request"] == asdict(NODES)
 
 
 @pytest.mark.parametrize("number", range(len(ODD)))
@@ -292,6 +302,117 @@ def test_sizes(library: Call) -> None:
 )
 def test_sizes_from_outside(library: Call, text: str, read: list[int] | None) -> None:
     assert library("read_sizes", text, 3) == read
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_worlds_are_those_of_the_python_library(library: Call, seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(100):
+        nodes = [f"n{i}" for i in range(chance.randint(1, 8))]
+        jobs = {node: job for node in nodes if (job := chance.choice([0, 0, 7, 8, 3]))}
+        per_node, before = chance.randint(1, 3), chance.randint(0, 9)
+        expected = worlds.changes(["w"] * before, [""] * before, nodes, per_node, merge=False, jobs=jobs)
+        holders, world_of, places = library("layout", [jobs.get(node, 0) for node in nodes], per_node)
+        starts = [[node for node, at in zip(nodes, world_of, strict=True) if at == i] for i in range(len(holders))]
+        assert starts == [list(start) for start in expected.starts]
+        assert holders == [jobs.get(start[0], 0) for start in expected.starts]
+        assert [before + place for place in places] == list(expected.new)
+
+
+class TestLine:
+    """To a launcher: the real server of the line, and what somebody else may answer."""
+
+    SECRET = "s" * 64
+
+    def harness(self, port: int, **more: str) -> Harness:
+        # Where nobody listens first: as on nodes where the name of the launcher's host means nothing.
+        addresses = f"nowhere.invalid:{port},127.0.0.1:1,127.0.0.1:{port}"
+        return Harness(**{line.ADDRESS: addresses, line.SECRET: self.SECRET, **more})
+
+    @pytest.fixture
+    def asked(self) -> Iterator[tuple[int, list[dict]]]:
+        """The port of a launcher, and what it was asked; job 9 has no nodes for it, and world w2 dies."""
+        heard: list[dict] = []
+
+        async def answer(request: dict) -> dict:
+            heard.append(request)
+            if request["op"] == "start":
+                if any(world["job"] == 9 for world in request["worlds"]):
+                    raise line.LineError('no "new" processes\\')
+                return {"worlds": [[f"w{i}", f'tag#{i}$"\\$'] for i in range(1, len(request["worlds"]) + 1)]}
+            if request["op"] == "joined" and "w2" in request["tickets"]:
+                raise line.LineError("some of the new processes have ended")
+            return {"met": request.get("ticket") != "late"}
+
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, daemon=True)
+        thread.start()
+        server = asyncio.run_coroutine_threadsafe(line.serve(self.SECRET, answer), loop).result(20)
+        yield server.sockets[0].getsockname()[1], heard
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(20)
+
+    def test_worlds_are_started_and_joined(self, asked: tuple[int, list[dict]]) -> None:
+        port, heard = asked
+        harness = self.harness(port, DMR_START_TIMEOUT="33.5")
+        assert harness("start", ["n1", "n2", "n3"], [0, 0, 0], 2) == [["w1", 'tag#1$"\\$']]
+        said = harness("start", ["n1", "n2", "n3"], [7, 0, 7], 1)
+        assert said == [["w1", 'tag#1$"\\$'], ["w2", 'tag#2$"\\$'], "some of the new processes have ended"]
+        assert harness("start", ["n1"], [9], 1) == 'no "new" processes\\'
+        harness.end()
+        first, joined, second, refused, abandoned, third = heard
+        assert first["worlds"] == [{"job": 0, "nodes": ["n1", "n2", "n3"]}]
+        assert (first["per_node"], first["limit"]) == (2, 33.5)
+        assert second["worlds"] == [{"job": 0, "nodes": ["n2"]}, {"job": 7, "nodes": ["n1", "n3"]}]
+        assert joined == {"op": "joined", "tickets": ["w1"]} and refused["tickets"] == ["w1", "w2"]
+        assert abandoned == {"op": "abandon", "tickets": ["w1", "w2"]} and third["worlds"][0]["job"] == 9
+
+    def test_a_new_world_hears_whether_it_is_met(self, asked: tuple[int, list[dict]]) -> None:
+        port, heard = asked
+        harness = self.harness(port)
+        assert harness("ready", "w7", 'tag#"$') is True and harness("ready", "late", "x") is False
+        assert heard[0] == {"op": "ready", "ticket": "w7", "port": 'tag#"$'}
+        assert harness("node_request", json.dumps(asdict(NODES))) == ""
+        assert heard[2] == {"op": "node-request", "node_request": asdict(NODES)}
+        harness.end()
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            [],
+            [b""],
+            [b"hello\n"],
+            [b'{"nonce": 7}\n'],
+            [b'{"nonce": "\xff"}\n'],
+            [b'{"nonce": "a"}\n', b""],
+            [b'{"nonce": "a"}\n', b'{"body": "{}", "mac": "0"}\n'],
+            [b'{"nonce": "a"}\n', b'{"body": "{\\"met\\": true}", "mac": "' + b"0" * 64 + b'"}\n'],
+            [b'{"nonce": "a"}\n', b"x" * 300_000],
+        ],
+    )
+    def test_somebody_else_who_answers_is_not_believed(self, words: list[bytes]) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+
+            def serve() -> None:
+                connection, _ = listener.accept()
+                with connection, connection.makefile("rb") as asked:
+                    for number, each in enumerate(words):
+                        if number:
+                            asked.readline()
+                        connection.sendall(each)
+
+            thread = threading.Thread(target=serve, daemon=True)
+            thread.start()
+            harness = self.harness(listener.getsockname()[1])
+            assert "the launcher does not answer (" in harness("start", ["n1"], [0], 1)
+            assert harness("ready", "w1", "x") is False
+            thread.join(20)
+            harness.end()
+
+    def test_without_a_launcher(self) -> None:
+        harness = Harness()
+        assert harness("start", ["n1"], [0], 1) == "the launcher does not answer (DMR_LAUNCHER is not set)"
+        harness.end()
 
 
 class TestClient:
