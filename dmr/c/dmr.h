@@ -85,6 +85,19 @@ int dmr_receive(dmr_handler *handler, void *data, size_t bytes);
 int dmr_send_blocks(dmr_handler *handler, const void *block, int64_t rows, size_t row_bytes);
 int dmr_receive_blocks(dmr_handler *handler, void *block, int64_t rows, size_t row_bytes);
 
+/* Rows that are dealt in turn, `block` at a time (1: cyclic, as cards are): `mine` holds this rank's, in order. */
+int dmr_send_cyclic(dmr_handler *handler, const void *mine, int64_t rows, size_t row_bytes, int64_t block);
+int dmr_receive_cyclic(dmr_handler *handler, void *mine, int64_t rows, size_t row_bytes, int64_t block);
+
+/* How many rows a rank has then, and which row of the whole is its row `at`. */
+int64_t dmr_cyclic_rows(int64_t rows, int64_t block, int size, int rank);
+int64_t dmr_cyclic_row(int64_t at, int64_t block, int size, int rank);
+
+/* Rows that are dealt as the program says: `mine` holds `count` rows, which are the rows `rows` of the whole, in any
+ * order. Each row is sent by one old rank, and received by one new rank or more. */
+int dmr_send_irregular(dmr_handler *handler, const void *mine, const int64_t *rows, int64_t count, size_t row_bytes);
+int dmr_receive_irregular(dmr_handler *handler, void *mine, const int64_t *rows, int64_t count, size_t row_bytes);
+
 /* Lets go of the other side and frees the handler. The old processes end after it: Slurm can only take a node that
  * nobody uses. */
 void dmr_finish(dmr_handler *handler);

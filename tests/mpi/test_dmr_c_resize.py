@@ -150,7 +150,7 @@ ONE_EACH = {"launched": True, "options": ["-hosts", "n1,n2", "-ppn", "1"]}
 
 
 def test_a_header_that_is_too_small_for_ports(run, tmp_path: Path, key: credential.Key) -> None:
-    """By UCX a port's name is longer than MPICH's own allows: MPI itself starts all of them then, on own nodes alone."""
+    """By UCX a port's name is longer than MPICH's header allows: MPI starts them all then, on own nodes alone."""
     with FakeAgent(key, (4,), patience=1) as agent:
         done = run(2, agent=agent.address, DMR_TIMEOUT="20", MPIR_CVAR_CH4_NETMOD="ucx", **ONE_EACH)
     assert done.returncode == 0 and done.stderr.count("built with mpicc_abi it may") == 1, done.stderr
