@@ -119,9 +119,9 @@ setup_bootstrap() {
 
 # For libdmr, the C library, and its tests.
 setup_compiler() {
-    if ! { command -v cc && command -v make && command -v pkg-config && command -v cmake; } >/dev/null &&
+    if ! { command -v cc && command -v make && command -v pkg-config && command -v cmake && command -v gfortran; } >/dev/null &&
         is_root && command -v apt-get >/dev/null; then
-        apt_install gcc libc6-dev make pkg-config cmake || say "no C compiler: libdmr cannot be built"
+        apt_install gcc libc6-dev gfortran make pkg-config cmake || say "no C compiler: libdmr cannot be built"
     fi
 }
 
