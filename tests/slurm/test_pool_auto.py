@@ -89,19 +89,18 @@ def auto(cluster: Cluster) -> Iterator[AutoPool]:
 def test_tasks_get_nodes_and_the_nodes_go_when_they_have_ended(auto: AutoPool):
     auto.start("--max-nodes", "2", "-t", "10m")
     auto.submit(40, 2)
-    most = 0
+    most, whys = 0, []
 
     def done() -> bool:
         nonlocal most
         most = max(most, sum(int(nodes) for _, state, nodes in auto.rows() if state == "RUNNING"))
+        told = auto.json("auto")
+        assert told["order"]["max_nodes"] == 2
+        whys.extend(each["why"] for each in told["allocations"])
         return bool(auto.json("status")["tasks"]["complete"] == 40)
 
     auto.until(done)
-    assert most == 2
-    told = auto.json("auto")
-    assert told["order"]["max_nodes"] == 2
-    assert told["allocations"]
-    assert all(each["why"] for each in told["allocations"])
+    assert most == 2 and whys and all(whys)
     auto.until(lambda: not auto.rows())  # nobody has told them to end
     auto.until(lambda: not auto.json("auto")["allocations"])
     explained = auto.cluster.run_as(
