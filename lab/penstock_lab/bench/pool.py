@@ -34,11 +34,11 @@ GOALS = {"busy share": 0.9, "scheduler ms per task": 2.0, "seconds until a join 
 
 
 class World:
-    """A cluster and a folder of one of its users."""
+    """A cluster and a folder of one of its users. `more` are further options of the cluster."""
 
-    def __init__(self, nodes: int, cores: int, name: str = "") -> None:
+    def __init__(self, nodes: int, cores: int, name: str = "", **more: Any) -> None:
         folder = Path(f"/var/tmp/pst-bench-pool-{os.getpid()}{name}")
-        self.cluster = up(ClusterSpec(nodes=nodes, folder=folder, cpus=cores, select="cons_tres"))
+        self.cluster = up(ClusterSpec(nodes=nodes, folder=folder, cpus=cores, select="cons_tres", **more))
         self.place = Path(tempfile.mkdtemp(prefix="penstock-bench-", dir="/var/tmp"))
         user = self.cluster.user("alice")
         os.chown(self.place, user.uid, user.gid)

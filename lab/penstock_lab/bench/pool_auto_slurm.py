@@ -57,31 +57,31 @@ WARM: Final = 60.0
 LONGEST: Final = 5400.0
 _MEAN_NODES: Final = 16 / 6
 _MEAN_SECONDS: Final = 60.0 * math.exp(0.9**2 / 2)
-_APART: Final = _MEAN_NODES * _MEAN_SECONDS / (NODES * LOAD)
 _stopped: Final = threading.Event()
 AGENT: Final = [sys.executable, "-m", "penstock", "agent"]
 
 
-def rivals_of(seed: int) -> Iterator[tuple[float, int, float, int]]:
+def rivals_of(seed: int, load: float, before: int) -> Iterator[tuple[float, int, float, int]]:
     """Jobs, without end: seconds until the next job, its nodes, seconds and minutes asked for."""
     draw = np.random.default_rng([seed, 1])
-    first = BEFORE
+    apart = _MEAN_NODES * _MEAN_SECONDS / (NODES * load)
+    first = before
     while True:
         nodes = int(draw.choice([1, 1, 2, 2, 4, 6]))
         seconds = float(np.clip(60.0 * np.exp(0.9 * draw.standard_normal()), 10.0, 480.0))
         minutes = math.ceil(seconds * draw.uniform(1.2, 4.0) / 60.0)
-        pause = 0.0 if first > 0 else float(draw.exponential(_APART))
+        pause = 0.0 if first > 0 else float(draw.exponential(apart))
         first -= 1
         yield pause, nodes, seconds, minutes
 
 
 @contextmanager
-def rivals(world: World, seed: int) -> Iterator[None]:
-    """Bob's jobs arrive until this ends."""
+def rivals(world: World, seed: int, load: float = LOAD, before: int = BEFORE) -> Iterator[None]:
+    """Bob's jobs arrive until this ends: so many at once, then as many as the nodes could run at this load."""
     over = threading.Event()
 
     def submit() -> None:
-        for pause, nodes, seconds, minutes in rivals_of(seed):
+        for pause, nodes, seconds, minutes in rivals_of(seed, load, before):
             if over.wait(pause):
                 return
             words = [

@@ -1,0 +1,334 @@
+"""How much of the idle node time an elastic job uses beside rivals on a real Slurm, and what they lose: in pairs.
+
+    python -m penstock_lab.bench.elastic_slurm --out FILE [--rounds 8] [--at-once 2]    # root; 20 minutes each
+
+Each round has two throw-away Slurms of eight nodes with PrologFlags=Contain, side by side. Another user's same jobs
+arrive at both, as many as the nodes could run at a load of 0.6. On one of the nodes runs a job of ours: at the first
+Slurm it keeps that node, at the second it is a farm of tasks of two seconds that may have all eight. For 15 minutes:
+
+    idle    of the first Slurm: node time without a job, in stretches longer than a node took to join at the second one
+    used    of the second: node time in which tasks ran on nodes that the farm had been lent, and ended
+    late    by how much rivals started later than Slurm had ever expected of them (`squeue --start`, every 3 s)
+
+Each round is a line of the file as soon as it is measured, and a second run goes on behind them.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+
+from penstock.slurm.hostlist import expand_hosts
+from penstock_lab.bench.pool import World
+from penstock_lab.bench.pool_auto_slurm import NODES, agent, rivals, say
+from penstock_lab.intervals import mean_of, ratio_of_means
+from penstock_lab.paired.series import keep, taken_up
+
+LOAD: Final = 0.6
+BEFORE: Final = 4
+WARM: Final = 60.0
+LASTS: Final = 900.0
+EACH: Final = 2.0
+GOAL: Final = 0.8
+INTERVAL: Final = 10
+SCHEDULING: Final = f"bf_interval={INTERVAL},bf_resolution=5,bf_continue,sched_interval=5"
+_COMMAND: Final = [sys.executable, "-m", "penstock"]
+_stopped: Final = threading.Event()
+
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What accounting says of one job: who, when it held which nodes."""
+
+    job: int
+    user: str
+    begin: float
+    end: float
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticWindow:
+    """A pair. Node-seconds; `late` are seconds, of each rival that Slurm had expected a start of."""
+
+    machine: str
+    seed: int
+    number: int
+    idle: float
+    idle_short: float
+    used: float
+    held: float
+    join: float
+    resizes: int
+    late: tuple[float, ...]
+    late_alone: tuple[float, ...]
+
+    def told(self) -> dict[str, Any]:
+        """For a line of a file."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> ElasticWindow:
+        """What `told` has written."""
+        return cls(**{**told, "late": tuple(told["late"]), "late_alone": tuple(told["late_alone"])})
+
+
+def clipped(spans: Sequence[Span], begin: float, end: float) -> float:
+    """Seconds of what lies within."""
+    return sum(max(0.0, min(b, end) - max(a, begin)) for a, b in spans)
+
+
+def gaps(busy: Sequence[Span], begin: float, end: float) -> list[float]:
+    """The lengths of the stretches of [begin, end] that none of these covers."""
+    found, at = [], begin
+    for a, b in sorted(busy):
+        if a > at:
+            found.append(min(a, end) - at)
+        at = max(at, b)
+        if at >= end:
+            return found
+    return [*found, end - at]
+
+
+def lateness(promises: Mapping[int, Sequence[float]], rows: Sequence[Rows]) -> tuple[float, ...]:
+    """By how much each job started later than the earliest start that was ever expected of it; not below 0."""
+    starts = {row.job: row.begin for row in rows}
+    return tuple(max(0.0, starts[job] - min(each)) for job, each in promises.items() if each and job in starts)
+
+
+@contextmanager
+def promised(world: World) -> Iterator[dict[int, list[float]]]:
+    """What Slurm expects of the starts of rivals that wait, looked at until this ends."""
+    found: dict[int, list[float]] = {}
+    over = threading.Event()
+    words = ["env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-t", "PD", "-u", world.cluster.users["bob"], "-o", "%i %S"]
+
+    def look() -> None:
+        while not over.wait(3.0):
+            for line in world.cluster.run_as("root", words).stdout.splitlines():
+                job, _, start = line.partition(" ")
+                if start.isdigit() and job.isdigit():
+                    found.setdefault(int(job), []).append(float(start))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
+
+
+def accounted(world: World, since: float) -> list[Rows]:
+    """All jobs that have held nodes, when none does any more."""
+    begun = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since))
+    words = ["env", "SLURM_TIME_FORMAT=%s", "sacct", "-anPX", "-S", begun, "-o", "JobID,User,Start,End,NodeList"]
+    found = []
+    for line in world.cluster.run_as("root", words, check=True).stdout.splitlines():
+        job, user, start, end, nodes = line.split("|")
+        if start.isdigit() and job.isdigit():
+            ends = float(end) if end.isdigit() else time.time()
+            found.append(Rows(int(job), user, float(start), ends, expand_hosts(nodes)))
+    return found
+
+
+def elastic(world: World) -> int:
+    """The farm, of more tasks than it can do."""
+    line = f'b=$(date +%s.%N); sleep {EACH:g}; echo "$PENSTOCK_HOST $b $(date +%s.%N)" >>ran'
+    (world.place / "tasks.txt").write_text(f"{line}\n" * int(1.5 * NODES * (LASTS + WARM) / EACH))
+    wanted = {"min": 1, "max": NODES, "use": "farm", "tasks": "tasks.txt", "slots": 1, "grace": "5s"}
+    wanted |= {"interval": 1, "settle": 0.5}
+    file = {"name": "farm", "time": "60m", "output": "elastic-%j.log", "exclusive": True, "elastic": wanted}
+    (world.place / "elastic.yaml").write_text(yaml.safe_dump(file))
+    return int(json.loads(world.run([*_COMMAND, "elastic", "elastic.yaml", "--json"]))["job"])
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One of the two Slurms: the window, who held what, and what the farm's tasks say."""
+
+    begin: float
+    rows: list[Rows]
+    job: int
+    late: tuple[float, ...]
+    ran: dict[str, list[Span]]
+    resizes: int
+
+    @property
+    def base(self) -> str:
+        """The node that is ours at all times."""
+        return next(row.nodes[0] for row in self.rows if row.job == self.job)
+
+    @property
+    def end(self) -> float:
+        """Of the window."""
+        return self.begin + LASTS
+
+    def joins(self) -> list[float]:
+        """Seconds from when a node was lent to its first task."""
+        found = []
+        for row in self.rows:
+            if row.user == self._owner and row.job != self.job:
+                for node in row.nodes:
+                    begun = [a for a, _ in self.ran.get(node, ()) if row.begin <= a <= row.end]
+                    found += [min(begun) - row.begin] if begun else []
+        return found
+
+    @property
+    def _owner(self) -> str:
+        return next(row.user for row in self.rows if row.job == self.job)
+
+    def lent(self) -> float:
+        """Node-seconds of companions."""
+        rows = [row for row in self.rows if row.user == self._owner and row.job != self.job]
+        return sum(clipped([(row.begin, row.end)], self.begin, self.end) * len(row.nodes) for row in rows)
+
+    def used(self) -> float:
+        """Node-seconds of tasks on them."""
+        return sum(clipped(spans, self.begin, self.end) for node, spans in self.ran.items() if node != self.base)
+
+    def idle(self) -> list[float]:
+        """Stretches of nodes without a job."""
+        nodes = {f"n{i}" for i in range(1, NODES + 1)} - {self.base}
+        return [
+            gap
+            for node in nodes
+            for gap in gaps([(r.begin, r.end) for r in self.rows if node in r.nodes], self.begin, self.end)
+        ]
+
+
+def measure(seed: int, way: str) -> Measured:
+    """One way on a Slurm of its own."""
+    world = World(NODES, 2, f"-e{seed}-{way}", contain=True, scheduling=SCHEDULING)
+    world.environment |= {
+        "PENSTOCK_DMR__LISTEN": f"{world.cluster.address}:0",
+        "PENSTOCK_DMR__POLICY": "throughput",
+        "PENSTOCK_DMR__COOLDOWN": "2",
+        "PENSTOCK_DMR__MUNGE_SOCKET": str(world.cluster.munge_socket),
+        "PENSTOCK_SLURM__MIN_INTERVAL": "1",
+    }
+    try:
+        with agent(world), rivals(world, seed, LOAD, BEFORE), promised(world) as promises:
+            since = time.time()
+            answers = lambda: world.cluster.run_as("alice", [*_COMMAND, "status"], env=world.environment).returncode  # noqa: E731
+            world.until(lambda: answers() == 0, 60.0)
+            job = elastic(world) if way == "elastic" else world.batch("sleep 3600", "-N1", "--exclusive", "-t60")
+            world.until(lambda: world.run(["squeue", "-h", "-t", "R", "-j", str(job)]).strip(), 900.0)
+            if _stopped.wait(WARM):
+                raise RuntimeError("stopped")
+            begin = time.time()
+            if _stopped.wait(LASTS):
+                raise RuntimeError("stopped")
+            waiting = dict(promises)
+        world.run(["scancel", str(job)])
+        world.cluster.run_as("root", ["scancel", "-t", "PD", "-u", world.cluster.users["bob"]])
+        world.until(lambda: not world.run(["squeue", "-h", "--me"]).strip(), 600.0)
+        rows = accounted(world, since - WARM)
+        ran: dict[str, list[Span]] = {}
+        if (file := world.place / "ran").exists():
+            for line in file.read_text().splitlines():
+                node, a, b = line.split()
+                ran.setdefault(node, []).append((float(a), float(b)))
+        log = world.place / f"elastic-{job}.log"
+        said = log.read_text(errors="replace") if log.exists() else ""
+        resizes = said.count("elastic: grown ") + said.count("elastic: shrunk ")
+        return Measured(begin, rows, job, lateness(waiting, rows), ran, resizes)
+    finally:
+        world.down()
+
+
+def one_round(seed: int) -> ElasticWindow:
+    """Both side by side."""
+    with ThreadPoolExecutor(2) as threads:
+        alone, lent = threads.map(lambda way: measure(seed, way), ["alone", "elastic"])
+    join = statistics.median(lent.joins() or [0.0])
+    idle = alone.idle()
+    window = ElasticWindow(
+        "real Slurm",
+        seed,
+        0,
+        sum(gap for gap in idle if gap > join),
+        sum(gap for gap in idle if gap <= join),
+        lent.used(),
+        lent.lent(),
+        join,
+        lent.resizes,
+        lent.late,
+        alone.late,
+    )
+    say(f"round {seed}: {window}")
+    return window
+
+
+def _lates(those: Sequence[tuple[float, ...]]) -> str:
+    every = sorted(one for each in those for one in each)
+    if not every:
+        return "none waited"
+    beyond = sum(one > INTERVAL for one in every)
+    return (
+        f"{len(every)} waited; later than expected by more than bf_interval ({INTERVAL} s): {beyond}; "
+        f"median {statistics.median(every):.0f} s, most {every[-1]:.0f} s"
+    )
+
+
+def report(windows: Sequence[ElasticWindow]) -> Iterator[str]:
+    """The table."""
+    share = ratio_of_means([w.used for w in windows], [w.idle for w in windows])
+    lent = ratio_of_means([w.held for w in windows], [w.idle for w in windows])
+    yield f"{len(windows)} pairs, of {LASTS / 60:g} minutes on {NODES} nodes, load of the rivals {LOAD:g}"
+    met = "reached" if share.value >= GOAL else "missed" if share.high < GOAL else "not decided"
+    yield f"of the idle node time used by tasks     {share.told()}   goal {GOAL:g}: {met}"
+    yield f"of the idle node time held              {lent.told()}"
+    yield f"idle without it, of seven nodes         {mean_of([w.idle / (7 * LASTS) for w in windows]).told()}"
+    yield f"a node's join, median of medians        {statistics.median([w.join for w in windows]):.1f} s"
+    yield f"resizes a round                         {statistics.mean([w.resizes for w in windows]):.0f}"
+    yield f"rivals beside it:  {_lates([w.late for w in windows])}"
+    yield f"rivals without it: {_lates([w.late_alone for w in windows])}"
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file of rounds.")
+@click.option("--rounds", type=click.IntRange(1), default=8, show_default=True)
+@click.option("--at-once", type=click.IntRange(1), default=2, show_default=True, help="Rounds side by side.")
+def main(out: Path, rounds: int, at_once: int) -> None:
+    """Measure what the file does not have yet, and print the table."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # the clusters are taken down whoever ends this
+        signal.signal(number, lambda *_: _stopped.set())
+    found = {window.seed: window for window in taken_up(out, ElasticWindow.read)}
+    lock = threading.Lock()
+
+    def one(seed: int) -> None:
+        if _stopped.is_set():
+            return
+        try:
+            window = one_round(seed)
+        except Exception as error:
+            say(f"round {seed} failed: {error!r}")
+            return
+        with lock:
+            found[seed] = window
+            keep(out, window)
+
+    with ThreadPoolExecutor(at_once) as threads:
+        list(threads.map(one, [seed for seed in range(1, rounds + 1) if seed not in found]))
+    for line in report(list(found.values())) if found else ():
+        click.echo(line)
+
+
+if __name__ == "__main__":
+    main()
