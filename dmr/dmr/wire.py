@@ -152,9 +152,10 @@ class Check(Request):
     `method` is how it resizes: all ranks are replaced, the old ones stay ("merge"), or it saves its state, ends and is
     started anew ("restart"). `companion`: it can also use nodes that another job of the same user holds. `steps_left`
     and `step_seconds` (measured, with the present size) tell how long it still runs, where it knows.
-    `requests_nodes`: its launcher can ask Slurm for such a job, as its own user. `starting` is the epoch on offer for
-    which it is having new processes started, 0 for none; it accepts when they are up. The answer says whether the offer
-    still stands.
+    `requests_nodes`: its launcher can ask Slurm for such a job, as its own user. `leaves_within`: it can do with nodes
+    of another job for a while, and leaves them within so many seconds whenever it is asked to; None: what it is given
+    it is to have as long as its own job may run. `starting` is the epoch on offer for which it is having new processes
+    started, 0 for none; it accepts when they are up. The answer says whether the offer still stands.
     """
 
     op: ClassVar[str] = "check"
@@ -171,6 +172,7 @@ class Check(Request):
     step_seconds: float | None = None
     requests_nodes: bool = False
     starting: int = 0
+    leaves_within: float | None = None
 
     def __post_init__(self) -> None:
         Request.__post_init__(self)
@@ -193,6 +195,8 @@ class Check(Request):
             _int("steps_left", self.steps_left, 0)
         if self.step_seconds is not None:
             _seconds("step_seconds", self.step_seconds)
+        if self.leaves_within is not None:
+            _seconds("leaves_within", self.leaves_within)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,6 +364,7 @@ _LATER: Final = frozenset(
         "requests_nodes",
         "node_request",
         "starting",
+        "leaves_within",
         "gres",
         "constraint",
     }

@@ -21,10 +21,11 @@ nobody in particular: so the nodes gather.
 them. Until it was seen on two sizes, other jobs of its user with the same limits count. Without those it is taken to
 scale perfectly, and is not shrunk below its preferred size.
 
-**Growing.** Nodes that nobody in the queue is given by Slurm's plan for as long as the job may run go to where they
-save most time for each node. While others wait, only to programs that scale, and not if shrinking everybody would let
-one of those start: then it is a matter of moments. Nodes that Slurm has planned for somebody (PLANNED), or would have
-to power up, are left alone unless the plan shows them free that long.
+**Growing.** Nodes that nobody in the queue is given by Slurm's plan for as long as the job may run, or for a while
+where its program can leave them at any time, go to where they save most time for each node. While others wait, only to
+programs that scale, and not if shrinking everybody would let one of those start: then it is a matter of moments. Nodes
+that Slurm has planned for somebody (PLANNED), or would have to power up, are left alone unless the plan shows them free
+that long.
 """
 
 from __future__ import annotations
@@ -164,6 +165,14 @@ class _Pool:
 
     # -- growing -----------------------------------------------------------------------------------------------------
 
+    def _until(self, member: Member) -> float | None:
+        """How long nodes must be free for it: to its end, or for as short as it can make use of them."""
+        shortest, end = member.offer.shortest_loan, member.job.end
+        if shortest is None:
+            return end
+        lent = self._snapshot.taken_at + shortest
+        return lent if end is None else min(end, lent)
+
     def _grow(self, unserved: int) -> None:
         """Lend the nodes that nobody can start on to those whom they save most."""
         room = self._plan.idle(self._snapshot.taken_at) + sum(
@@ -179,14 +188,14 @@ class _Pool:
                 more, gain = m.nodes_of(larger) - m.nodes_of(m.size), -m.later(m.size, larger)
                 asked = m.size < m.offer.minimum
                 scales = m.speeds.scaling(m.size, larger) >= (_SCALES if unserved else 0.0)
-                room_now = min(self._plan.idle(m.job.end), self._idle)
+                room_now = min(self._plan.idle(self._until(m)), self._idle)
                 if (asked or (scales and not soon and gain >= _WORTH)) and more <= room_now:
                     options.append((not asked, -gain / more, place, larger, more))
             if not options:
                 return
             _, _, place, larger, more = min(options)
             member = self._free[place]
-            self._plan.take(more, member.job.end)
+            self._plan.take(more, self._until(member))
             self._idle -= more
             member.size = larger
             text = f"{plural(more, 'more node')} idle" + (

@@ -141,3 +141,29 @@ def test_the_heads_node_is_lost(agent: Agent, contained: Cluster, home: Path) ->
     until("the job has ended", job.ended, 60)
     contained.run_as("root", ["scontrol", "update", "nodename=n1", "state=resume"])
     assert_nothing_left(contained)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(420)
+def test_nodes_are_lent_until_somebody_is_to_have_them(agent: Agent, contained: Cluster, home: Path) -> None:
+    """Four nodes are busy for three minutes, and a job that waits for seven gets its start then; until then the rest
+    is lent, and it goes back before that by itself: no task is cut off."""
+    agent.start()
+    tasks(home, 400, 1.0)
+    words = ["sbatch", "--parsable", "-N4", "-t3", "-wn[5-8]", "-o", "/dev/null", "--wrap", "sleep 175"]
+    first = int(contained.run_as("bob", words, check=True).stdout)
+    until("it runs", lambda: state(contained, first) == "RUNNING")
+    farm = submit_file(agent, {**farm_file(grace="2s"), "sbatch": ["-wn1"]})
+    until("the farm runs", lambda: farm.state() == "RUNNING")
+    words = ["sbatch", "--parsable", "-N7", "-t5", "-o", "/dev/null", "--wrap", "sleep 3"]
+    waiting = int(contained.run_as("bob", words, check=True).stdout)
+    farm.until_said("grown 1 ->", 60)
+    farm.until_said("shrunk", 200)
+    assert state(contained, first) == "RUNNING", "it was asked back in time, not when others could have started"
+    until("the job that waited runs", lambda: state(contained, waiting) in ("RUNNING", "COMPLETED"), 120)
+    said = agent.log.read_text()
+    assert "nobody in the queue is given for" in said and "were lent until now" in said
+    assert "did not leave" not in farm.said()
+    until("the farm is done", farm.ended, 180)
+    assert_all_done(home, 400)
+    assert_nothing_left(contained)

@@ -6,6 +6,7 @@ Times are seconds since the epoch (float), durations are seconds, sizes of jobs 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -614,7 +615,7 @@ class Offer:
     """What a malleable application says of itself at a check (DMR paper, section 5.1); sizes are processes.
 
     `factor` f >= 2 makes current * f**k and current / f**k reachable within [minimum, maximum]; 1 makes any size so.
-    `method`, `companion`, `requests_nodes`, `steps_left` and `step_seconds` are `dmr.wire.Check`'s.
+    `method`, `companion`, `requests_nodes`, `leaves_within`, `steps_left` and `step_seconds` are `dmr.wire.Check`'s.
 
     Not from the application: `target` is the size that a resize under way gives it, or its own size while it may not be
     resized again yet, None when a policy may choose; `coming` is how many idle nodes that resize still waits for.
@@ -635,6 +636,13 @@ class Offer:
     target: int | None = None
     coming: int = 0
     requests_nodes: bool = False
+    leaves_within: float | None = None
+
+    @property
+    def shortest_loan(self) -> float | None:
+        """Seconds, whole minutes, for which nodes must be free to be lent to it: five times what it takes to leave
+        them. None: it is to have them as long as its job may run."""
+        return None if self.leaves_within is None else 60.0 * math.ceil(5.0 * max(self.leaves_within, 1.0) / 60.0)
 
     def reachable(self) -> tuple[int, ...]:
         """The sizes the job can be resized to, ascending, without its own; only those that fill whole nodes."""

@@ -57,6 +57,7 @@ class _Elastic(Entry):
     checkpoint: Text | None = None
     finished: Text | None = None
     interval: Duration | None = None
+    loans: bool | None = None
 
 
 class _File(Entry):
@@ -89,7 +90,7 @@ class ElasticJob:
 # The file's words, and the plan's where those are others.
 _SAME: Final = (
     "preferred", "factor", "start", "join", "leave", "signal", "grace", "ready", "ready_line", "settle",
-    "ready_timeout", "notify", "checkpoint", "finished", "interval",
+    "ready_timeout", "notify", "checkpoint", "finished", "interval", "loans",
 )  # fmt: skip
 _OTHER: Final = {"min": "minimum", "max": "maximum", "base": "base_joins", "restart": "again"}
 

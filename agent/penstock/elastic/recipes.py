@@ -175,6 +175,7 @@ def _torchrun(wish: RecipeWish) -> dict[str, object]:
         ),
         "settle": 5.0,
         "grace": 30.0,
+        "loans": False,  # each resize costs it half a minute
     }
 
 

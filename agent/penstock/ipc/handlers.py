@@ -275,6 +275,7 @@ class RemoteDoor:
             method=request.method,
             companion=request.companion,
             requests_nodes=request.requests_nodes,
+            leaves_within=request.leaves_within,
             steps_left=request.steps_left,
             step_seconds=request.step_seconds,
         )

@@ -181,6 +181,8 @@ class ResizeActs(MalleablePart):
             seen = snapshot.jobs.get(companion.job)
             if seen is None or not seen.running or seen.start is None or seen.time_limit is None:
                 continue
+            if companion.until is not None:  # its nodes were lent for a while, and others are to have them then
+                continue
             its = job.start + limit - seen.start
             if (its > seen.time_limit) is raised:
                 wanted[companion.job] = its

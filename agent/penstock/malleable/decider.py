@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -9,24 +10,38 @@ from typing import cast
 
 import structlog
 
-from penstock.api import Decision, Geometry, Job, Reason, ResizePolicy, ResizeVerdict, Snapshot, Verb, is_joint
+from penstock.api import (
+    Decision,
+    Geometry,
+    Job,
+    Reason,
+    ResizePolicy,
+    ResizeVerdict,
+    Snapshot,
+    Verb,
+    is_joint,
+    plural,
+)
 from penstock.errors import PenstockError
-from penstock.future.leftover import Leftover, Room
+from penstock.future.leftover import Leftover, Loan
 from penstock.future.turns import Turns, turn_of
 from penstock.malleable import announce, ways
 from penstock.malleable.acts import growth
 from penstock.malleable.bounds import ResizeBounds, bounded
 from penstock.malleable.caps import room
+from penstock.malleable.leaving import smaller
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.parts import MalleablePart, Tools
 from penstock.malleable.rights import PASSING
 from penstock.malleable.words import ResizePhase, Way
 from penstock.values import merging
+from penstock.values.durations import duration_text
 
-__all__ = ["Decider"]
+__all__ = ["Decider", "due_back"]
 
 _log = structlog.get_logger(__name__)
 _GOOD_FOR = 60.0
+_SPARE = 10.0  # seconds, until the agent looks and the program asks
 
 
 class Decider(MalleablePart):
@@ -97,7 +112,9 @@ class Decider(MalleablePart):
         if self._registry.outdates(snapshot.taken_at) and not self._joint:
             return decisions
         said = announce.due(me, await self._lead(me, job), limits, now) if me.phase is ResizePhase.IDLE else None
-        verdict = said.verdict if said else self._verdict(me, job, shown)
+        due = due_back(me, now)
+        verdict = due or (said.verdict if said else self._verdict(me, job, shown))
+        said = None if due else said
         if verdict is None:
             return decisions
         bounds = ResizeBounds(
@@ -110,8 +127,9 @@ class Decider(MalleablePart):
         if decision.verb is not Verb.NOTHING and me.phase is ResizePhase.IDLE:
             decision, size = self._capped(me, decision, size, whole=said is not None)
         # What was announced waits in the queue like any other job.
+        loan = None
         if decision.verb is Verb.EXPAND and me.phase is ResizePhase.IDLE and said is None:
-            decision, size = self._left_over(me, job, decision, size)
+            decision, size, loan = self._left_over(me, job, decision, size)
         way = Way.MERGE
         if decision.verb is Verb.EXPAND and me.phase is ResizePhase.IDLE:
             choice = await self._choose(me, job)
@@ -120,6 +138,9 @@ class Decider(MalleablePart):
                 self._registry.put(replace(self._registry.jobs[job.id], note=choice.reason.text))
                 return [*decisions, decision.rewritten(Verb.NOTHING, choice.reason.code, choice.reason.text)]
             way, decision = choice.way, decision.because(choice.reason.code, choice.reason.text)
+            if loan and way is Way.MERGE:  # what is merged into a job it has to its end
+                text = f"nodes that are free for {duration_text(loan)} can only be lent by a companion"
+                return [*decisions, decision.rewritten(Verb.NOTHING, "promised", text)]
         if decision.verb is not Verb.NOTHING and me.phase is ResizePhase.IDLE:
             busy = self._busy(me, job, size, verdict.beneficiary, snapshot)
             if busy is not None:
@@ -141,6 +162,8 @@ class Decider(MalleablePart):
                 patience=said.patience if said else None,
                 extend=allowed.extend,
                 announced=said is not None,
+                loan=loan,
+                due=due is not None,
             )
 
         after = begun(me, size, decision.reasons)
@@ -175,10 +198,13 @@ class Decider(MalleablePart):
             known.pop(job, None)
 
     def due_at(self, me: MalleableJob) -> float | None:
-        """When something is to be done about the job's announcement; None without one."""
-        if me.announced is None or me.phase is not ResizePhase.IDLE or me.job in self._held:
+        """When something is to be done about the job's announcement, or its loans; None without one."""
+        if me.phase is not ResizePhase.IDLE or me.job in self._held:
             return None
-        return me.announced.at - self._leads.get(me.job, (0.0, 0.0))[1]
+        ends = [c.until - _lead_of(me) for c in me.companions if c.until is not None]
+        if me.announced is not None:
+            ends.append(me.announced.at - self._leads.get(me.job, (0.0, 0.0))[1])
+        return min(ends, default=None)
 
     def _capped(self, me: MalleableJob, decision: Decision, size: int, *, whole: bool) -> tuple[Decision, int]:
         """The decision and the size after the cap on nodes moved within an hour. `whole`: all of it or nothing."""
@@ -190,17 +216,23 @@ class Decider(MalleablePart):
             return decision, size
         return _cut(me, decision, 0 if whole or size < offer.size else left.nodes, left.reason)
 
-    def _left_over(self, me: MalleableJob, job: Job, decision: Decision, size: int) -> tuple[Decision, int]:
-        """The decision and the size after what those who wait are about to get."""
-        unseen = Room(0, Reason("slurm-first", "the agent has not seen the queue yet"))
-        room = self._leftover.room(job) if self._leftover else unseen
+    def _left_over(
+        self, me: MalleableJob, job: Job, decision: Decision, size: int
+    ) -> tuple[Decision, int, float | None]:
+        """The decision and the size after what those who wait are about to get, and for how long (s) nodes are lent."""
+        room, shortest = Loan(0, None, Reason("slurm-first", "the agent has not seen the queue yet")), None
+        if self._leftover is not None:
+            shortest = me.offer.shortest_loan
+            room = self._leftover.loan(job, math.inf if shortest is None else shortest)
         wanted = (size - me.offer.size) // me.offer.per_node
         others = (o for o in self._registry.jobs.values() if o.job != me.job and o.phase is ResizePhase.ALLOCATING)
         left = room.nodes - sum(o.missing for o in others)
+        if room.seconds is not None:
+            decision = decision.because(room.reason.code, room.reason.text)
         if wanted <= left:
-            return decision, size
+            return decision, size, room.seconds
         taken = Reason("one-at-a-time", "another resize already uses those nodes")
-        return _cut(me, decision, left, room.reason if wanted > room.nodes else taken)
+        return *_cut(me, decision, left, room.reason if wanted > room.nodes else taken), room.seconds
 
     def _allowed(self) -> tuple[bool, bool]:
         site = self._settings.site
@@ -291,6 +323,21 @@ class Decider(MalleablePart):
                 _log.warning("the wait for announced nodes could not be predicted", job=job.id, why=str(e))
             self._leads[me.job] = (now + _GOOD_FOR, lead)
         return lead
+
+
+def _lead_of(me: MalleableJob) -> float:
+    """How long before a loan ends its nodes are asked back."""
+    return (me.offer.leaves_within or 0.0) + _SPARE
+
+
+def due_back(me: MalleableJob, now: float) -> ResizeVerdict | None:
+    """The shrink by which nodes go back whose loan is about to end."""
+    due = [c for c in me.companions if c.until is not None and c.until - now < _lead_of(me)]
+    nodes = {node for companion in due for node in companion.nodes}
+    sizes = [size for size in smaller(me) if not nodes & set(me.nodes[: size // me.offer.per_node])] if due else []
+    if not sizes:
+        return None
+    return ResizeVerdict(max(sizes), (Reason("loan-over", f"{plural(len(nodes), 'node')} were lent until now"),))
 
 
 def _nothing(job: Job, reason: Reason) -> Decision:

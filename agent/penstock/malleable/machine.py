@@ -141,7 +141,8 @@ class MalleableJob(ResizeState):
         )
         if self.way is Way.COMPANION and self.resizer is not None:
             since = self.marks.get("joined", now)
-            new = Companion(self.resizer_name, self.resizer, self.target_nodes[len(self.nodes) :], since)
+            added = self.target_nodes[len(self.nodes) :]
+            new = Companion(self.resizer_name, self.resizer, added, since, self.marks.get("until"))
             me = replace(me, companions=(*self.companions, new))
         return me._clear()
 
@@ -168,13 +169,16 @@ class MalleableJob(ResizeState):
         patience: float | None = None,
         extend: float = 0.0,
         announced: bool = False,
+        loan: float | None = None,
+        due: bool = False,
     ) -> MalleableJob:
-        """A verdict in IDLE starts a resize, in PROPOSED it may withdraw the one not yet accepted."""
+        """A verdict in IDLE starts a resize, in PROPOSED it may withdraw the one not yet accepted. `loan`: seconds for
+        which it is given nodes (None: as long as it may run); `due`: those of a loan must go back, and cannot wait."""
         if self.phase is ResizePhase.PROPOSED and verdict.size >= self.offer.size:
             return self._idle(now, "no longer wanted: " + verdict.reasons[0].text)
         if self.phase is not ResizePhase.IDLE or verdict.size == self.offer.size:
             return self
-        if self._rests(limits, now) or self.owed or self.before:
+        if (self._rests(limits, now) and not due) or self.owed or self.before:
             return self
         fresh = 0 <= now - self.marks.get("released", -math.inf) < limits.regrow
         if verdict.size > self.offer.size and (fresh or self._failed_lately(limits, now)):
@@ -186,12 +190,13 @@ class MalleableJob(ResizeState):
         if set(me.own) != set(job.nodes):  # never touch nodes that may serve something else of the user's
             return replace(self, note="the ranks do not use all of the job's nodes")
         me = replace(me, epoch=me.epoch + 1, origin=me.offer.size, target=verdict.size, note="", way=way)
-        marks = {"decided": now, **({"announced": now} if announced else {})}
+        marks = {"decided": now, **({"announced": now} if announced else {}), **({"lent": now} if loan else {})}
         me = replace(me, beneficiary=verdict.beneficiary, extend=extend, marks=MappingProxyType(marks))
         if verdict.size > me.offer.size:
             patience = limits.grant if patience is None else patience
             remaining = 60.0 if job.end is None else max(60.0, job.end - now)
-            me = replace(me, resizer_name=name, resizer=None, patience=patience, ordered=remaining)
+            ordered = remaining if loan is None else min(remaining, loan)
+            me = replace(me, resizer_name=name, resizer=None, patience=patience, ordered=ordered)
             return me._to(ResizePhase.ALLOCATING, now)
         return replace(me._to(ResizePhase.PROPOSED, now), target_nodes=me.nodes[: verdict.size // per_node])
 
@@ -270,7 +275,8 @@ class MalleableJob(ResizeState):
         longest = 60.0 * math.ceil(self.ordered / 60.0)
         if not trusted and self.ordered and (companion.time_limit is None or companion.time_limit > longest):
             return self._back_out("the companion has a longer time limit than requested", now)
-        return replace(self._to(ResizePhase.OFFERED, now, joined=now), target_nodes=nodes)
+        lent = {"until": companion.end} if "lent" in self.marks and companion.end is not None else {}
+        return replace(self._to(ResizePhase.OFFERED, now, joined=now, **lent), target_nodes=nodes)
 
     def merge_failed(self, why: str, now: float) -> MalleableJob:
         """Slurm refused the merge for good."""

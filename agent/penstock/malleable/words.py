@@ -50,12 +50,14 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """A job that holds `nodes` for another one. Found by its unique `name`; `since` is when it was seen to run."""
+    """A job that holds `nodes` for another one. Found by its unique `name`; `since` is when it was seen to run. `until`
+    is when it ends, where its nodes were lent for a while only."""
 
     name: str
     job: int
     nodes: tuple[str, ...]
     since: float
+    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

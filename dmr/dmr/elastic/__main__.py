@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--signal", metavar="NAME")
     parser.add_argument("--factor", type=int)
     parser.add_argument("--no-base", action="store_true", help="join runs on added nodes only")
+    parser.add_argument("--no-loans", action="store_true", help="no nodes that are free for a while only")
     parser.add_argument("--folder", type=Path, help="for outputs (elastic-JOB)")
     for name in _TEXTS:
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="LINE")
@@ -72,6 +73,8 @@ def _plan(options: argparse.Namespace) -> ElasticPlan:
         said["signal"] = plans.signal_number(options.signal)
     if options.no_base:
         said["base_joins"] = False
+    if options.no_loans:
+        said["loans"] = False
     return plans.of_mapping(said)
 
 

@@ -163,7 +163,8 @@ class Dialogue:
         # Nobody is asked to give up what is lent to an elastic job, if it does not say down to where it may be.
         preferred = min(max(least, self.plan.preferred or 0), most)
         hosts = tuple(m.host for m in self.members)
-        return [AskAgent(self.epoch, hosts, least, most, self.plan.factor, preferred, bool(self.plan.again))]
+        again, leaves = bool(self.plan.again), self.plan.leaves_within
+        return [AskAgent(self.epoch, hosts, least, most, self.plan.factor, preferred, again, leaves)]
 
     def _offered(self, offer: Offered) -> list[Instruction]:
         self._asked = False

@@ -148,6 +148,7 @@ class Nodes:
         grace: how long nodes may take to leave.
         ready_timeout: how long they may take to join.
         interval: between two questions to the agent.
+        loans: nodes that are free for a while only are of use, too; `on_nodes_leaving` is called before that is over.
 
     Raises:
         ValueError: naming the argument that is wrong.
@@ -165,6 +166,7 @@ class Nodes:
         grace: float = 30.0,
         ready_timeout: float = 120.0,
         interval: float = 5.0,
+        loans: bool = True,
     ) -> None:
         if (text := os.environ.get("PENSTOCK_ELASTIC")) and (minimum is None or maximum is None):
             least, most, rather = plans.sizes(text)
@@ -183,6 +185,7 @@ class Nodes:
             "grace": grace,
             "ready_timeout": ready_timeout,
             "interval": interval,
+            "loans": loans,
         }
         self._plan: ElasticPlan = plans.of_mapping(said)
         self._added, self._leaving = on_nodes_added, on_nodes_leaving

@@ -15,7 +15,7 @@ __all__ = ["of_mapping", "signal_number", "sizes"]
 _MOST: Final = 2**31 - 1
 _TIMES: Final = ("grace", "settle", "ready_timeout", "interval")
 _WHOLE: Final = ("minimum", "maximum", "preferred", "factor", "signal")
-_TRUTHS: Final = ("base_joins",)
+_TRUTHS: Final = ("base_joins", "loans")
 
 
 def signal_number(text: str) -> int:

@@ -162,6 +162,7 @@ class ElasticSupervisor:
                     method="restart" if one.again else "merge",
                     companion=True,
                     requests_nodes=True,
+                    leaves_within=one.leaves_within,
                 )
             case AcceptResize(epoch=epoch):
                 return wire.Accept(job=self._job, epoch=epoch)

@@ -55,7 +55,7 @@ class ElasticPlan:
     A node counts as joined when `ready`, a command on the base's first node, succeeds, or when its output has
     `ready_line` in it, or when it has been running for `settle`; not within `ready_timeout`: then its growth is undone.
     `notify` is a command on the base's first node that hears of each resize before it; if it fails, a growth is
-    refused.
+    refused. `loans`: nodes that are free for a while only are of use, too; they leave before that is over.
 
     `again` makes it another kind of job: `start` is then a program over all nodes, which is told by `signal` (or, if
     there is one, by `leave` alone) to save its state and end, and which `again` starts anew on the new set of nodes.
@@ -82,6 +82,13 @@ class ElasticPlan:
     checkpoint: str = ""
     finished: str = ""
     interval: float = 5.0
+    loans: bool = True
+
+    @property
+    def leaves_within(self) -> float | None:
+        """Seconds within which nodes leave after the agent has decided it: until the next two questions, and `grace`.
+        None: a program that starts again may refuse to leave."""
+        return self.grace + 2 * self.interval if self.loans and not self.again else None
 
 
 @dataclass(frozen=True)
@@ -187,6 +194,7 @@ class AskAgent:
     factor: int
     preferred: int
     again: bool = False
+    leaves_within: float | None = None
 
 
 @dataclass(frozen=True)

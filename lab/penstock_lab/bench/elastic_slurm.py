@@ -212,6 +212,11 @@ class Measured:
         ]
 
 
+def _answers(world: World) -> bool:
+    """Whether the agent does."""
+    return world.cluster.run_as("alice", [*_COMMAND, "status"], env=world.environment).returncode == 0
+
+
 def measure(seed: int, way: str) -> Measured:
     """One way on a Slurm of its own."""
     world = World(NODES, 2, f"-e{seed}-{way}", contain=True, scheduling=SCHEDULING)
@@ -225,8 +230,7 @@ def measure(seed: int, way: str) -> Measured:
     try:
         with agent(world), rivals(world, seed, LOAD, BEFORE), promised(world) as promises:
             since = time.time()
-            answers = lambda: world.cluster.run_as("alice", [*_COMMAND, "status"], env=world.environment).returncode  # noqa: E731
-            world.until(lambda: answers() == 0, 60.0)
+            world.until(lambda: _answers(world), 60.0)
             job = elastic(world) if way == "elastic" else world.batch("sleep 3600", "-N1", "--exclusive", "-t60")
             world.until(lambda: world.run(["squeue", "-h", "-t", "R", "-j", str(job)]).strip(), 900.0)
             if _stopped.wait(WARM):

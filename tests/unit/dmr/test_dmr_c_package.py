@@ -88,4 +88,10 @@ def test_it_is_packed_below_another_root(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     cmake = {f"usr/lib/cmake/dmr/{name}" for name in ("dmrConfig.cmake", "dmrConfigVersion.cmake")}
-    assert found == {"usr/include/dmr.h", "usr/lib/libdmr.so", "usr/lib/pkgconfig/dmr.pc", *cmake}
+    assert found == {
+        "usr/include/dmr.h",
+        "usr/include/dmr.f90",
+        "usr/lib/libdmr.so",
+        "usr/lib/pkgconfig/dmr.pc",
+        *cmake,
+    }

@@ -90,10 +90,10 @@ def test_the_head_is_started_and_the_base_joins_first() -> None:
     assert world.begun == [RunProgram((BASE,), again=False), Join(BASE)]
     assert world.on(TimePassed()) == [], "nothing is asked before the base has joined"
     world.on(Ready("n1"))
-    assert world.on(TimePassed()) == [AskAgent(0, ("n1",), 1, 8, 1, 1)]
+    assert world.on(TimePassed()) == [AskAgent(0, ("n1",), 1, 8, 1, 1, leaves_within=20.0)]
     assert world.on(TimePassed(), after=100.0) == [], "one question at a time"
     world.on(Offered())
-    assert world.on(TimePassed()) == [AskAgent(0, ("n1",), 1, 8, 1, 1)]
+    assert world.on(TimePassed()) == [AskAgent(0, ("n1",), 1, 8, 1, 1, leaves_within=20.0)]
 
 
 def test_without_a_preferred_size_everything_lent_is_for_whoever_waits() -> None:
@@ -123,7 +123,7 @@ def test_growth() -> None:
     assert world.on(Ready("n2"), Ready("n2"), Ready("n3")) == [], "joined twice counts once"
     assert world.on(Ready("n4"), after=2.0) == [FinishResize(1, ("n1", "n2", "n3", "n4"), 2.0)]
     assert world.on(FinishHeard(True)) == []
-    assert world.on(TimePassed()) == [AskAgent(1, ("n1", "n2", "n3", "n4"), 1, 8, 1, 1)]
+    assert world.on(TimePassed()) == [AskAgent(1, ("n1", "n2", "n3", "n4"), 1, 8, 1, 1, leaves_within=20.0)]
     assert any("grown 1 -> 4 nodes" in text for text in world.said)
 
 
@@ -379,3 +379,9 @@ def test_whatever_comes_in_whatever_order_the_job_can_be_ended() -> None:
             *world.on(TimePassed(), after=100.0),
         ]
         assert Exit(143) in ended
+
+
+def test_who_wants_no_loans_says_so() -> None:
+    """And who starts again at each size, as it may refuse to leave."""
+    assert PLAN.leaves_within == 20.0 and replace(PLAN, loans=False).leaves_within is None
+    assert replace(PLAN, join="", again="head").leaves_within is None

@@ -198,11 +198,45 @@ def _starts(snapshot, growth, protected):
     return {placed.id: placed.start for ask in asks if (placed := planner.place(ask, NOW)) is not None}, profile
 
 
+def loan(snapshot, until=7200.0, shortest=60.0):
+    """How many nodes a job that can leave at any time is lent, and for how long."""
+    turns = Turns(snapshot, TURN)
+    found = Leftover(turns.believed(), turns).loan(make_job(99, "elsewhere", end=NOW + until), shortest)
+    return found.nodes, found.seconds
+
+
+def test_nodes_are_lent_until_somebody_is_given_them():
+    """Four run for ten minutes, and one who waits gets all eight then."""
+    seen = picture(make_job(1, "n1", "n2", "n3", "n4", end=NOW + 630), waits(2, 8, priority=9))
+    assert room(seen) == (0, "promised") and loan(seen) == (4, 600.0)
+    assert loan(seen, shortest=660.0) == (0, None), "for shorter than that they are of no use"
+    assert loan(seen, shortest=math.inf) == (0, None)
+
+
+def test_what_gives_most_node_time_is_lent():
+    """Six for two minutes or for half an hour, or one to the job's end."""
+    seen = picture(make_job(1, "n1", "n2", end=NOW + 150), waits(2, 7, limit=36000.0, priority=9))
+    assert room(seen, 7200.0)[0] == 1 and loan(seen) == (1, None)
+    soon = picture(make_job(1, "n1", "n2", end=NOW + 1800), waits(2, 7, limit=36000.0, priority=9))
+    assert room(soon, 3600.0)[0] == 1 and loan(soon, 3600.0) == (6, 1800.0)
+
+
+def test_all_is_lent_for_good_while_nobody_waits():
+    assert loan(picture()) == (8, None)
+
+
 arrivals = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 40)), min_size=1, max_size=12)
 
 
-@given(arrivals, st.integers(5, 120), st.sampled_from([Scheduler.REPLAN, Scheduler.CONSERVATIVE, Scheduler.EASY]))
-def test_jobs_that_waited_at_a_growth_start_when_they_would_have_without_it(jobs, seconds, scheduler):
+@given(
+    arrivals,
+    st.integers(5, 120),
+    st.sampled_from([Scheduler.REPLAN, Scheduler.CONSERVATIVE, Scheduler.EASY]),
+    st.booleans(),
+)
+def test_jobs_that_waited_at_a_growth_start_when_they_would_have_without_it(jobs, seconds, scheduler, lent):
+    if lent:  # in minutes
+        seconds, jobs = 60 * seconds, [(60 * pause, width, 60 * limit) for pause, width, limit in jobs]
     starts = {}
     for grows in (False, True):
         world = World(nodes=5, scheduler=scheduler)
@@ -222,10 +256,11 @@ def test_jobs_that_waited_at_a_growth_start_when_they_would_have_without_it(jobs
             )
             turns = Turns(seen, 0.0)  # the simulated Slurm takes no time
             job = seen.jobs[me]
-            left = Leftover(turns.believed(), turns).room(job).nodes
-            if left and job.end is not None and job.end > taken_at:
-                world.do("allocate", Allocation("r", left, job.end - taken_at, last=True), user="alice")
-        world.to(world.engine.now + 10_000)
+            found = Leftover(turns.believed(), turns).loan(job, 60.0 if lent else math.inf)
+            if found.nodes and job.end is not None and job.end > taken_at:
+                limit = found.seconds or job.end - taken_at
+                world.do("allocate", Allocation("r", found.nodes, limit, last=True), user="alice")
+        world.to(world.engine.now + 100_000)
         starts[grows] = {j: world.engine.records[j].start for j in waiting_now}
     if scheduler is Scheduler.EASY:  # which promises a start to the first alone
         assert all(starts[True][j] <= at for j, at in promised.items() if at is not None)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api import Job, JobState, Offer, Reason, ResizeVerdict, Step
+from penstock.malleable.decider import due_back
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.words import (
     Allocate,
@@ -545,3 +546,46 @@ def test_a_clock_set_back_ends_the_rest_between_two_resizes():
     me = replace(registered(), since=9000.0)
     assert me.offer_now(LIMITS, 9001.0).target == me.offer.size
     assert me.offer_now(LIMITS, 5000.0).target is None
+
+
+def lent(until: float = 400.0) -> MalleableJob:
+    """On two nodes of its own, and two that a companion holds until then."""
+    me = registered().decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100, way=Way.COMPANION, loan=300)
+    _, todo = me.advance(job("n1", "n2"), LIMITS, 100)
+    assert todo == (Allocate(7, "penstock-7-x", 2, 300, Way.COMPANION),)
+    me = me.granted(8, 101).joined(replace(job("n5", "n6"), id=8, end=until, time_limit=300), 102)
+    accepted = me.accepted(1, 103)
+    assert accepted is not None
+    return accepted.done(1, {}, 104)
+
+
+def test_nodes_that_are_lent_have_an_end():
+    me = lent()
+    assert me.companions == (Companion("penstock-7-x", 8, ("n5", "n6"), 102, 400.0),)
+    assert MalleableJob.from_dict(me.to_dict()) == me
+    without = me.to_dict()
+    del without["companions"][0]["until"]  # as an earlier release has stored it
+    assert MalleableJob.from_dict(without).companions[0].until is None
+
+
+def test_nodes_that_were_not_lent_have_none():
+    me = registered().decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100, way=Way.COMPANION)
+    me = me.granted(8, 101).joined(replace(job("n5", "n6"), id=8), 102)
+    accepted = me.accepted(1, 103)
+    assert accepted is not None and accepted.done(1, {}, 104).companions[0].until is None
+
+
+def test_what_was_lent_goes_back_without_a_rest():
+    me = lent()
+    assert me.decided(verdict(2), job("n1", "n2"), "", LIMITS, 105) is me, "it rests from its last resize"
+    back = me.decided(verdict(2), job("n1", "n2"), "", LIMITS, 105, due=True)
+    assert back.phase is ResizePhase.PROPOSED and back.target_nodes == ("n1", "n2")
+
+
+def test_a_loan_is_due_before_its_end():
+    me = replace(lent(), offer=replace(lent().offer, leaves_within=20.0, companion=True, nodes=lent().nodes))
+    assert due_back(me, 369.0) is None
+    verdict = due_back(me, 371.0)
+    assert verdict is not None and verdict.size == 2 and verdict.reasons[0].code == "loan-over"
+    forever = replace(me, companions=(replace(me.companions[0], until=None),))
+    assert due_back(forever, 5000.0) is None
