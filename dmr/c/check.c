@@ -7,9 +7,7 @@
 #include "resize.h"
 #include "session.h"
 
-enum { TEXT = DMR_TEXT };
-
-static char last_error[TEXT];
+static char last_error[DMR_TEXT];
 
 int dmr_fail(const char *format, ...)
 {
@@ -96,15 +94,6 @@ static char *host_list(const dmr_reply *reply)
     return hosts;
 }
 
-/* The first text that is not empty, of all ranks, on all of them. */
-static void first_text(MPI_Comm comm, int rank, int size, char text[TEXT])
-{
-    int who = text[0] ? rank : size;
-    MPI_Allreduce(MPI_IN_PLACE, &who, 1, MPI_INT, MPI_MIN, comm);
-    if (who < size)
-        MPI_Bcast(text, TEXT, MPI_CHAR, who, comm);
-}
-
 static dmr_handler *handler_of(MPI_Comm comm, MPI_Comm inter, bool old)
 {
     dmr_handler *handler = calloc(1, sizeof *handler);
@@ -125,7 +114,7 @@ static dmr_handler *handler_of(MPI_Comm comm, MPI_Comm inter, bool old)
 
 /* Starts the new processes by the launcher, and joins them. `reply` and `jobs` are rank 0's. */
 static MPI_Comm start_by_launcher(dmr_session *session, MPI_Comm comm, int rank, const dmr_reply *reply,
-                                  const int *jobs, const dmr_passport *passport, char problem[TEXT])
+                                  const int *jobs, const dmr_passport *passport, char problem[DMR_TEXT])
 {
     dmr_layout layout = {.worlds = 0};
     dmr_worlds worlds = {.count = 0};
@@ -134,13 +123,13 @@ static MPI_Comm start_by_launcher(dmr_session *session, MPI_Comm comm, int rank,
     int good = rank != 0 || (dmr_layout_make(&layout, jobs, reply->node_count, reply->per_node) &&
                              dmr_line_start(&layout, reply->nodes, reply->per_node, &worlds, problem));
     if (!good && !problem[0])
-        snprintf(problem, TEXT, "no memory");
+        snprintf(problem, DMR_TEXT, "no memory");
     dmr_wait(comm);
     MPI_Bcast(&good, 1, MPI_INT, 0, comm);
     if (good)
         inter = dmr_join(comm, &worlds, &layout, passport, problem, &broken);
     else
-        MPI_Bcast(problem, TEXT, MPI_CHAR, 0, comm);
+        MPI_Bcast(problem, DMR_TEXT, MPI_CHAR, 0, comm);
     if (inter == MPI_COMM_NULL && rank == 0)
         dmr_line_abandon(&worlds);
     session->half_open = broken && inter == MPI_COMM_NULL;
@@ -151,9 +140,9 @@ static MPI_Comm start_by_launcher(dmr_session *session, MPI_Comm comm, int rank,
 
 /* The same by MPI itself. */
 static MPI_Comm start_by_spawn(MPI_Comm comm, int rank, const dmr_reply *reply, const char *hosts,
-                               dmr_passport *passport, char problem[TEXT])
+                               dmr_passport *passport, char problem[DMR_TEXT])
 {
-    MPI_Comm inter = dmr_spawn(comm, reply->size, hosts, problem, TEXT);
+    MPI_Comm inter = dmr_spawn(comm, reply->size, hosts, problem, DMR_TEXT);
     if (inter != MPI_COMM_NULL)
         dmr_send_passport(inter, rank == 0 ? MPI_ROOT : MPI_PROC_NULL, passport);
     return inter;
@@ -161,9 +150,9 @@ static MPI_Comm start_by_spawn(MPI_Comm comm, int rank, const dmr_reply *reply, 
 
 /* Collective: accept, start the new processes; on any failure refuse, and the application goes on. `reply` is rank
  * 0's, whose action, size and epoch the others have as well. */
-static dmr_handler *begin(dmr_session *session, MPI_Comm comm, int rank, int size, const dmr_reply *reply)
+static dmr_handler *begin(dmr_session *session, MPI_Comm comm, int rank, const dmr_reply *reply)
 {
-    char problem[TEXT] = "no memory";
+    char problem[DMR_TEXT] = "no memory";
     char *hosts = rank == 0 ? host_list(reply) : NULL;
     int *jobs = rank == 0 ? dmr_session_jobs_after(session, reply) : NULL;
     dmr_passport passport = {NULL, 0};
@@ -175,7 +164,7 @@ static dmr_handler *begin(dmr_session *session, MPI_Comm comm, int rank, int siz
     if (!problem[0] && session->half_open)
         snprintf(problem, sizeof problem,
                  "a connection to new processes broke off, after which MPICH may crash in the next one");
-    first_text(comm, rank, size, problem);
+    dmr_first_text(comm, problem);
     int accepted = !problem[0] && rank == 0 && dmr_session_accept(session, reply->epoch);
     MPI_Bcast(&accepted, 1, MPI_INT, 0, comm);
     if (accepted) {
@@ -236,7 +225,7 @@ static int check(MPI_Comm comm, const dmr_bounds *bounds, bool later, int *new_s
         return DMR_NONE;
     verdict.reply.size = (int)told[2];
     verdict.reply.epoch = (int)told[3];
-    *handler = begin(session, comm, rank, size, &verdict.reply);
+    *handler = begin(session, comm, rank, &verdict.reply);
     dmr_reply_free(&verdict.reply);
     if (!*handler)
         return DMR_NONE;
@@ -278,7 +267,7 @@ static MPI_Comm former(MPI_Comm comm, MPI_Comm *all, dmr_passport *passport)
 dmr_handler *dmr_inherited(MPI_Comm comm)
 {
     dmr_session *session = dmr_the_session();
-    dmr_passport passport;
+    dmr_passport passport = {NULL, 0};
     MPI_Comm all, inter = former(comm, &all, &passport);
     double seconds;
     if (inter == MPI_COMM_NULL)

@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,34 +9,39 @@
 
 enum { CONNECT_LIMIT = 20, TAG = 1 };
 
-void dmr_wait(MPI_Comm comm)
+MPI_Errhandler dmr_quiet(MPI_Comm comm)
 {
-    MPI_Request request;
-    int done = 0;
-    MPI_Ibarrier(comm, &request);
-    while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done)
-        usleep(1000);
+    MPI_Errhandler before;
+    MPI_Comm_get_errhandler(comm, &before);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    return before;
 }
 
-void dmr_send_passport(MPI_Comm comm, int root, dmr_passport *passport)
+void dmr_loud(MPI_Comm comm, MPI_Errhandler before)
 {
-    bool receives = root >= 0;
-    MPI_Bcast(&passport->length, 1, MPI_INT, root, comm);
-    if (receives && !(passport->bytes = malloc((size_t)passport->length + 1))) {
-        dmr_warn("no memory");
-        MPI_Abort(comm, 1);
-    }
-    MPI_Bcast(passport->bytes, passport->length, MPI_CHAR, root, comm);
+    MPI_Comm_set_errhandler(comm, before);
+    if (before != MPI_ERRORS_ARE_FATAL && before != MPI_ERRORS_RETURN)
+        MPI_Errhandler_free(&before);
 }
 
-/* Whether everybody of both sides is there, within a time limit; what comes next has none. */
-static bool alive(MPI_Comm inter)
+bool dmr_first_text(MPI_Comm comm, char text[DMR_TEXT])
 {
-    MPI_Request request;
-    double until = MPI_Wtime() + CONNECT_LIMIT;
-    int done = 0;
-    MPI_Ibarrier(inter, &request);
-    while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done) {
+    int rank, size;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    int who = text[0] ? rank : size;
+    MPI_Allreduce(MPI_IN_PLACE, &who, 1, MPI_INT, MPI_MIN, comm);
+    if (who < size)
+        MPI_Bcast(text, DMR_TEXT, MPI_CHAR, who, comm);
+    return who < size;
+}
+
+/* Waits for it asleep; false if it takes longer than so many seconds. */
+static bool done(MPI_Request request, double limit)
+{
+    double until = MPI_Wtime() + limit;
+    int there = 0;
+    while (MPI_Test(&request, &there, MPI_STATUS_IGNORE), !there) {
         if (MPI_Wtime() > until)
             return false;
         usleep(1000);
@@ -43,50 +49,58 @@ static bool alive(MPI_Comm inter)
     return true;
 }
 
+void dmr_wait(MPI_Comm comm)
+{
+    MPI_Request request;
+    MPI_Ibarrier(comm, &request);
+    done(request, INFINITY);
+}
+
+void dmr_send_passport(MPI_Comm comm, int root, dmr_passport *passport)
+{
+    MPI_Bcast(&passport->length, 1, MPI_INT, root, comm);
+    if (root >= 0 && !passport->bytes && !(passport->bytes = malloc((size_t)passport->length + 1))) {
+        dmr_warn("no memory");
+        MPI_Abort(comm, 1);
+    }
+    MPI_Bcast(passport->bytes, passport->length, MPI_CHAR, root, comm);
+}
+
 /* Connects to the port that rank 0 knows; collective over `comm`. The same on all ranks: MPI_COMM_NULL and `problem`
  * where it failed. What is left of the connection stays then: to disconnect would wait for the dead. */
 static MPI_Comm meet(MPI_Comm comm, const char *port, char problem[DMR_TEXT])
 {
     MPI_Comm inter = MPI_COMM_NULL;
-    MPI_Errhandler before;
+    MPI_Request request;
     MPI_Info info;
     char limit[16], text[MPI_MAX_ERROR_STRING];
-    int rank, size, length, who;
-    MPI_Comm_rank(comm, &rank);
-    MPI_Comm_size(comm, &size);
+    int length;
     snprintf(limit, sizeof limit, "%d", CONNECT_LIMIT);
     MPI_Info_create(&info);
     MPI_Info_set(info, "timeout", limit);
-    MPI_Comm_get_errhandler(comm, &before);
-    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    MPI_Errhandler before = dmr_quiet(comm);
     int code = MPI_Comm_connect(port, info, 0, comm, &inter);
-    MPI_Comm_set_errhandler(comm, before);
-    if (before != MPI_ERRORS_ARE_FATAL && before != MPI_ERRORS_RETURN)
-        MPI_Errhandler_free(&before);
+    dmr_loud(comm, before);
     MPI_Info_free(&info);
     problem[0] = '\0';
     if (code != MPI_SUCCESS) {
         MPI_Error_string(code, text, &length);
         snprintf(problem, DMR_TEXT, "MPI_Comm_connect: %.300s", text);
-    } else if (!alive(inter)) {
-        snprintf(problem, DMR_TEXT, "the new processes do not answer");
+    } else {
+        /* A sign of life from everybody, with a time limit: what comes next has none. */
+        MPI_Ibarrier(inter, &request);
+        if (!done(request, CONNECT_LIMIT))
+            snprintf(problem, DMR_TEXT, "the new processes do not answer");
     }
-    who = problem[0] ? rank : size;
-    MPI_Allreduce(MPI_IN_PLACE, &who, 1, MPI_INT, MPI_MIN, comm);
-    if (who == size)
-        return inter;
-    MPI_Bcast(problem, DMR_TEXT, MPI_CHAR, who, comm);
-    return MPI_COMM_NULL;
+    return dmr_first_text(comm, problem) ? MPI_COMM_NULL : inter;
 }
 
 /* Makes one communicator of two; the old ranks are first. */
-static MPI_Comm merged(MPI_Comm inter, bool new, MPI_Comm *grown, bool own)
+static MPI_Comm merged(MPI_Comm inter, bool new)
 {
     MPI_Comm whole;
     MPI_Intercomm_merge(inter, new, &whole);
     MPI_Comm_disconnect(&inter);
-    if (own)
-        MPI_Comm_disconnect(grown);
     return whole;
 }
 
@@ -105,7 +119,10 @@ static MPI_Comm extend(MPI_Comm whole, MPI_Comm keep, char *const *ports, int co
             return MPI_COMM_NULL;
         }
         MPI_Bcast(greeting, 2, MPI_INT, rank == 0 ? MPI_ROOT : MPI_PROC_NULL, inter);
-        whole = merged(inter, false, &whole, whole != keep);
+        MPI_Comm grown = merged(inter, false);
+        if (whole != keep)
+            MPI_Comm_disconnect(&whole);
+        whole = grown;
     }
     return whole;
 }
@@ -146,13 +163,9 @@ MPI_Comm dmr_join(MPI_Comm comm, const dmr_worlds *worlds, const dmr_layout *lay
     /* To the new processes, and past those who are with rank 0. */
     MPI_Comm ignored;
     MPI_Bcast(&size, 1, MPI_INT, 0, whole);
-    MPI_Bcast(&copy.length, 1, MPI_INT, 0, whole);
-    char *bytes = rank == 0 ? copy.bytes : malloc((size_t)copy.length + 1);
-    if (!bytes)
-        MPI_Abort(whole, 1);
-    MPI_Bcast(bytes, copy.length, MPI_CHAR, 0, whole);
+    dmr_send_passport(whole, 0, &copy);
     if (rank != 0)
-        free(bytes);
+        free(copy.bytes);
     MPI_Comm_split(whole, MPI_UNDEFINED, 0, &ignored);
     MPI_Intercomm_create(comm, 0, whole, size + facts[1], TAG, &inter);
     MPI_Comm_disconnect(&whole);
@@ -171,7 +184,7 @@ MPI_Comm dmr_accept(MPI_Comm comm, MPI_Comm *all, dmr_passport *passport)
     MPI_Comm inter, whole;
     MPI_Request request;
     char port[MPI_MAX_PORT_NAME] = "", problem[DMR_TEXT];
-    int rank, met = 0, done = 0, greeting[2], old_size;
+    int rank, met = 0, greeting[2], old_size;
     MPI_Comm_rank(comm, &rank);
     if (rank == 0)
         MPI_Open_port(MPI_INFO_NULL, port);
@@ -180,8 +193,7 @@ MPI_Comm dmr_accept(MPI_Comm comm, MPI_Comm *all, dmr_passport *passport)
         met = dmr_line_ready(getenv(DMR_TICKET), port);
     /* Until that is known we sleep: those who were there before may be computing beside us. */
     MPI_Ibcast(&met, 1, MPI_INT, 0, comm, &request);
-    while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done)
-        usleep(1000);
+    done(request, INFINITY);
     if (!met)
         leave();
     MPI_Comm_accept(port, MPI_INFO_NULL, 0, comm, &inter);
@@ -195,8 +207,7 @@ MPI_Comm dmr_accept(MPI_Comm comm, MPI_Comm *all, dmr_passport *passport)
         dmr_send_passport(inter, 0, passport);
         return inter;
     }
-    whole = merged(inter, true, NULL, false);
-    whole = extend(whole, MPI_COMM_NULL, NULL, greeting[1], problem);
+    whole = extend(merged(inter, true), MPI_COMM_NULL, NULL, greeting[1], problem);
     if (whole == MPI_COMM_NULL)
         leave(); /* those who were here before us go on without us */
     MPI_Bcast(&old_size, 1, MPI_INT, 0, whole);

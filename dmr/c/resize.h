@@ -39,8 +39,15 @@ MPI_Comm dmr_join(MPI_Comm comm, const dmr_worlds *worlds, const dmr_layout *lay
  * ends the process where nobody comes. */
 MPI_Comm dmr_accept(MPI_Comm comm, MPI_Comm *all, dmr_passport *passport);
 
-/* From rank `root` of the other side to all of this one; `root` is MPI_ROOT or MPI_PROC_NULL on the side that sends. */
+/* As MPI_Bcast with this root: to all who receive it and have none, who are to free it. */
 void dmr_send_passport(MPI_Comm comm, int root, dmr_passport *passport);
+
+/* Errors of calls over `comm` come back as codes until dmr_loud is given what this returns. */
+MPI_Errhandler dmr_quiet(MPI_Comm comm);
+void dmr_loud(MPI_Comm comm, MPI_Errhandler before);
+
+/* The first text that is not empty, of all ranks, on all of them; whether there is one. */
+bool dmr_first_text(MPI_Comm comm, char text[DMR_TEXT]);
 
 /* A barrier that does not keep the processors busy: new processes may be starting on them. */
 void dmr_wait(MPI_Comm comm);

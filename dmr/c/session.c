@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "line.h"
+#include "resize.h"
 
 static const double QUICKEST = 1e-6, AGAIN = 60.0;
 /* A few quick steps at the start of a program must not silence it for hours, should the later ones be slow. */
@@ -93,21 +94,14 @@ static const char *obstacle(void)
 static bool ports(bool wanted)
 {
     char name[MPI_MAX_PORT_NAME], text[MPI_MAX_ERROR_STRING];
-    MPI_Comm both[2] = {MPI_COMM_WORLD, MPI_COMM_SELF}; /* releases differ in whose handler counts */
-    MPI_Errhandler before[2];
     int length;
-    for (int i = 0; i < 2; i++) {
-        MPI_Comm_get_errhandler(both[i], &before[i]);
-        MPI_Comm_set_errhandler(both[i], MPI_ERRORS_RETURN);
-    }
+    /* Releases differ in whose handler counts. */
+    MPI_Errhandler of_world = dmr_quiet(MPI_COMM_WORLD), of_self = dmr_quiet(MPI_COMM_SELF);
     int code = MPI_Open_port(MPI_INFO_NULL, name);
     if (code == MPI_SUCCESS)
         MPI_Close_port(name);
-    for (int i = 0; i < 2; i++) {
-        MPI_Comm_set_errhandler(both[i], before[i]);
-        if (before[i] != MPI_ERRORS_ARE_FATAL && before[i] != MPI_ERRORS_RETURN)
-            MPI_Errhandler_free(&before[i]);
-    }
+    dmr_loud(MPI_COMM_SELF, of_self);
+    dmr_loud(MPI_COMM_WORLD, of_world);
     if (code != MPI_SUCCESS && wanted) {
         MPI_Error_string(code, text, &length);
         const char *last = strrchr(text, '\n'); /* of the stack: where it failed */

@@ -75,7 +75,6 @@ static char **argument_list(void)
 MPI_Comm dmr_spawn(MPI_Comm comm, int size, const char *hosts, char *problem, int capacity)
 {
     MPI_Comm children = MPI_COMM_NULL;
-    MPI_Errhandler before;
     MPI_Info info;
     int code = MPI_ERR_NO_MEM, worst, rank, length;
     char **list = argument_list();
@@ -83,15 +82,12 @@ MPI_Comm dmr_spawn(MPI_Comm comm, int size, const char *hosts, char *problem, in
     MPI_Info_create(&info);
     MPI_Info_set(info, "wdir", start_directory);
     MPI_Info_set(info, "hosts", hosts);
-    MPI_Comm_get_errhandler(comm, &before);
-    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    MPI_Errhandler before = dmr_quiet(comm);
     int ready = list != NULL;
     MPI_Allreduce(MPI_IN_PLACE, &ready, 1, MPI_INT, MPI_MIN, comm);
     if (ready)
         code = MPI_Comm_spawn(program, list, size, info, 0, comm, &children, MPI_ERRCODES_IGNORE);
-    MPI_Comm_set_errhandler(comm, before);
-    if (before != MPI_ERRORS_ARE_FATAL && before != MPI_ERRORS_RETURN)
-        MPI_Errhandler_free(&before);
+    dmr_loud(comm, before);
     MPI_Info_free(&info);
     free(list);
     worst = code != MPI_SUCCESS;

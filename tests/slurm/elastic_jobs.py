@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from malleable import Agent, assert_nothing_left, until
+from malleable import Agent, an_agent, assert_nothing_left, until
 
 from penstock_lab.cluster import Cluster
 
@@ -21,12 +21,8 @@ PYTHON = sys.executable
 
 @pytest.fixture
 def agent(contained: Cluster) -> Iterator[Agent]:
-    it = Agent(contained, dmr={"policy": "throughput"})
-    yield it
-    it.stop()
-    print(it.log.read_text()[-6000:])  # shown by pytest when the test failed
-    for left in (it.folder, it.bin):
-        shutil.rmtree(left, ignore_errors=True)
+    with an_agent(contained, dmr={"policy": "throughput"}) as it:
+        yield it
 
 
 class Elastic:

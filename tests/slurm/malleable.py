@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +142,20 @@ class Agent:
     def resizes(self, kind: str, job: int) -> list[dict[str, object]]:
         done = [r for r in self.ask("status")["resizes"] if r["job"] == job and r["kind"] == kind]
         return [r for r in done if r["outcome"] == "completed"]
+
+
+@contextmanager
+def an_agent(cluster: Cluster, who: str = "alice", **settings: dict[str, object]) -> Iterator[Agent]:
+    """Not started yet; stopped and gone in the end, with its last words for a test that failed."""
+    it = Agent(cluster, who, **settings)
+    try:
+        yield it
+    finally:
+        it.stop()
+        if it.log.exists():
+            print(it.log.read_text()[-6000:])
+        for left in (it.folder, it.bin):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 # Before it says to the agent that it takes a resize up, and that it is done. New ranks start as this program, too.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
-from malleable import Agent, Jacobi, assert_nothing_left, until
+from malleable import Agent, Jacobi, an_agent, assert_nothing_left, until
 
 from penstock_lab.cluster import Cluster
 
@@ -15,12 +14,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def agent(contained: Cluster) -> Iterator[Agent]:
-    it = Agent(contained)
-    yield it
-    it.stop()
-    print(it.log.read_text()[-6000:])  # shown by pytest when the test failed
-    for left in (it.folder, it.bin):
-        shutil.rmtree(left, ignore_errors=True)
+    with an_agent(contained) as it:
+        yield it
 
 
 def occupy(cluster: Cluster, nodes: int) -> int:

@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,21 +24,20 @@ from elastic_jobs import (
 from malleable import Agent, assert_nothing_left, serial, until
 
 from environments import environment
-from penstock_lab.cluster import Cluster, ClusterSpec, up
+from penstock_lab.cluster import Cluster
 
 __all__ = ["agent", "home"]  # fixtures
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(900, func_only=True)]
 
 
-@pytest.fixture(scope="module", params=[None, *(pytest.param(r, marks=pytest.mark.release) for r in ("trixie", "sid"))])
-def contained(
-    request: pytest.FixtureRequest, need_slurm: Callable[[str | None], None], new_folder: Callable[[str], Path]
-) -> Iterator[Cluster]:
-    need_slurm(request.param)
-    it = up(ClusterSpec(nodes=8, folder=new_folder(f"t{request.param or ''}"), release=request.param, contain=True))
-    yield it
-    it.down()
+ANOTHER = {"nodes": 8, "contain": True}
+
+
+@pytest.fixture
+def contained(another: Cluster) -> Cluster:
+    """The one of elastic jobs is that of a release here."""
+    return another
 
 
 def test_a_farm_loses_no_task_in_twenty_random_resizes(agent: Agent, contained: Cluster, home: Path) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
-from malleable import Agent, Jacobi, assert_nothing_left, until
+from malleable import Agent, Jacobi, an_agent, assert_nothing_left, until
 
 from dmr_c_build import built
 from penstock_lab.cluster import Cluster
@@ -16,21 +15,15 @@ pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def agent(isolated: Cluster) -> Iterator[Agent]:
-    it = Agent(isolated)
-    yield it
-    it.stop()
-    print(it.log.read_text()[-6000:])
-    shutil.rmtree(it.folder, ignore_errors=True)
+    with an_agent(isolated) as it:
+        yield it
 
 
 @pytest.fixture
 def by_companions(contained: Cluster) -> Iterator[Agent]:
     """An agent where Slurm merges nothing."""
-    it = Agent(contained)
-    yield it
-    it.stop()
-    print(it.log.read_text()[-6000:])
-    shutil.rmtree(it.folder, ignore_errors=True)
+    with an_agent(contained) as it:
+        yield it
 
 
 def rival(cluster: Cluster, nodes: int = 6) -> None:
@@ -74,9 +67,8 @@ def test_a_program_in_c_grows_by_a_companion(by_companions: Agent, contained: Cl
 
 def test_the_launcher_of_a_program_in_c_asks_for_its_companion(contained: Cluster) -> None:
     """Where the agent is the site's, which cannot ask in a user's name."""
-    service = Agent(contained, "operator", agent={"serve": "all"})
     program = built("all", sanitize="", compiler="mpicc_abi") / "jacobi"
-    try:
+    with an_agent(contained, "operator", agent={"serve": "all"}) as service:
         service.start()
         jacobi = Jacobi(service, who="alice", program=str(program), pause=0.08)
         until("it has grown", lambda: service.resizes("expand", jacobi.id))
@@ -85,7 +77,3 @@ def test_the_launcher_of_a_program_in_c_asks_for_its_companion(contained: Cluste
         jacobi.assert_exact()
         assert jacobi.sizes()[:3] == [2, 4, 2]
         assert_nothing_left(contained)
-    finally:
-        service.stop()
-        print(service.log.read_text()[-6000:])
-        contained.run_as("operator", ["rm", "-rf", str(service.folder)])

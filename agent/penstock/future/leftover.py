@@ -27,7 +27,7 @@ from penstock.future.profile import place
 from penstock.future.turns import Turns
 from penstock.values.durations import duration_text
 
-__all__ = ["LONGEST", "Leftover", "Loan", "Room"]
+__all__ = ["LONGEST", "Leftover", "Room"]
 
 LONGEST: Final = 200
 """Places in the queue, tasks of arrays included, that are planned for: twice what Slurm itself plans for by default
@@ -40,18 +40,11 @@ _JOINS: Final = 20.0
 
 
 class Room(NamedTuple):
-    """So many nodes are left over, and why there are no more."""
+    """So many nodes are left over, and why there are no more; for so many seconds (None: to the job's end)."""
 
     nodes: int
     reason: Reason
-
-
-class Loan(NamedTuple):
-    """So many nodes are left over for so many seconds; None: for as long as the job may run."""
-
-    nodes: int
-    seconds: float | None
-    reason: Reason
+    seconds: float | None = None
 
 
 class Leftover:
@@ -63,21 +56,16 @@ class Leftover:
         self._groups = _groups(snapshot.partitions.values())
         self._found: dict[str, _Plan | Room] = {}
 
-    def room(self, job: Job) -> Room:
-        """How many nodes of its partition a running job can be given for as long as it may run."""
-        found = self._found.get(job.partition)
-        if found is None:
-            found = self._found[job.partition] = self._look(job.partition)
-        return found if isinstance(found, Room) else found.room(job.end)
+    def room(self, job: Job, shortest: float = math.inf) -> Room:
+        """How many nodes of its partition a running job can be given for as long as it may run.
 
-    def loan(self, job: Job, shortest: float) -> Loan:
-        """What most node time is left over of, to a job that can leave nodes at any time: perhaps more nodes, for a
-        while, whole minutes and `shortest` (s) at least, than it could have to its end. Whoever asks for nodes for no
-        longer than that is given them by Slurm, and nobody starts later."""
+        Or, where that is more node time, for a while, whole minutes and `shortest` (s) at least: for a job that can
+        leave nodes at any time. Who asks for nodes for no longer is given them by Slurm, and nobody starts later.
+        """
         found = self._found.get(job.partition)
         if found is None:
             found = self._found[job.partition] = self._look(job.partition)
-        return Loan(0, None, found.reason) if isinstance(found, Room) else found.loan(job.end, shortest)
+        return found if isinstance(found, Room) else found.room(job.end, shortest)
 
     def starts(self, job: Job) -> Mapping[int, float]:
         """When those who wait would start in the plan for the job's partition; for tests."""
@@ -112,24 +100,23 @@ class _Plan:
             if (found := place(self._profile, entry.ask, self._now)) is not None:
                 self.starts.setdefault(entry.job.id, found[0])
 
-    def loan(self, until: float | None, shortest: float) -> Loan:
+    def room(self, until: float | None, shortest: float) -> Room:
         """The most node time that nobody is given, up to that instant at the latest (None: for ever)."""
-        whole = self.room(until)
-        best, seconds = Loan(whole.nodes, None, whole.reason), _ENDLESS if until is None else until - self._now
-        most, nodes = whole.nodes * (seconds - _JOINS), self._candidates
+        best, seconds = self._throughout(until), _ENDLESS if until is None else until - self._now
+        most, nodes = best.nodes * (seconds - _JOINS), self._candidates
         longest = 60.0 * (seconds // 60.0 - 1.0)
         for begin, free in zip(self._profile.times, self._profile.free, strict=True):
             seconds = min(60.0 * ((begin - self._now) // 60.0), longest)  # these are free until here
             if seconds >= shortest and (value := nodes.bit_count() * (seconds - _JOINS)) > most:
                 count = nodes.bit_count()
                 text = f"{plural(count, 'idle node')} nobody in the queue is given for {duration_text(seconds)}"
-                best, most = Loan(count, seconds, Reason("lent", text)), value
+                best, most = Room(count, Reason("lent", text), seconds), value
             nodes &= free
             if not nodes or seconds >= longest:
                 break
         return best
 
-    def room(self, until: float | None) -> Room:
+    def _throughout(self, until: float | None) -> Room:
         """How many nodes nobody is given up to that instant (None: for ever)."""
         end = math.inf if until is None else max(until, self._now)
         nodes = self._profile.common(self._now, end, self._candidates).bit_count()

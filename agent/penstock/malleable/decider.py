@@ -23,7 +23,7 @@ from penstock.api import (
     plural,
 )
 from penstock.errors import PenstockError
-from penstock.future.leftover import Leftover, Loan
+from penstock.future.leftover import Leftover, Room
 from penstock.future.turns import Turns, turn_of
 from penstock.malleable import announce, ways
 from penstock.malleable.acts import growth
@@ -220,10 +220,8 @@ class Decider(MalleablePart):
         self, me: MalleableJob, job: Job, decision: Decision, size: int
     ) -> tuple[Decision, int, float | None]:
         """The decision and the size after what those who wait are about to get, and for how long (s) nodes are lent."""
-        room, shortest = Loan(0, None, Reason("slurm-first", "the agent has not seen the queue yet")), None
-        if self._leftover is not None:
-            shortest = me.offer.shortest_loan
-            room = self._leftover.loan(job, math.inf if shortest is None else shortest)
+        unseen = Room(0, Reason("slurm-first", "the agent has not seen the queue yet"))
+        room = self._leftover.room(job, me.offer.shortest_loan or math.inf) if self._leftover else unseen
         wanted = (size - me.offer.size) // me.offer.per_node
         others = (o for o in self._registry.jobs.values() if o.job != me.job and o.phase is ResizePhase.ALLOCATING)
         left = room.nodes - sum(o.missing for o in others)

@@ -16,7 +16,6 @@ Each round is a line of the file as soon as it is measured, and a second run goe
 from __future__ import annotations
 
 import json
-import signal
 import statistics
 import sys
 import threading
@@ -25,17 +24,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
-import click
 import yaml
 
 from penstock.slurm.hostlist import expand_hosts
 from penstock_lab.bench.pool import World
-from penstock_lab.bench.pool_auto_slurm import NODES, agent, rivals, say
+from penstock_lab.bench.pool_auto_slurm import NODES, agent, rivals
+from penstock_lab.bench.rounds import STOPPED, rounds_command, say
 from penstock_lab.intervals import mean_of, ratio_of_means
-from penstock_lab.paired.series import keep, taken_up
 
 LOAD: Final = 0.6
 BEFORE: Final = 4
@@ -46,13 +43,12 @@ GOAL: Final = 0.8
 INTERVAL: Final = 10
 SCHEDULING: Final = f"bf_interval={INTERVAL},bf_resolution=5,bf_continue,sched_interval=5"
 _COMMAND: Final = [sys.executable, "-m", "penstock"]
-_stopped: Final = threading.Event()
 
 Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class Held:
     """What accounting says of one job: who, when it held which nodes."""
 
     job: int
@@ -105,7 +101,7 @@ def gaps(busy: Sequence[Span], begin: float, end: float) -> list[float]:
     return [*found, end - at]
 
 
-def lateness(promises: Mapping[int, Sequence[float]], rows: Sequence[Rows]) -> tuple[float, ...]:
+def lateness(promises: Mapping[int, Sequence[float]], rows: Sequence[Held]) -> tuple[float, ...]:
     """By how much each job started later than the earliest start that was ever expected of it; not below 0."""
     starts = {row.job: row.begin for row in rows}
     return tuple(max(0.0, starts[job] - min(each)) for job, each in promises.items() if each and job in starts)
@@ -134,7 +130,7 @@ def promised(world: World) -> Iterator[dict[int, list[float]]]:
         thread.join()
 
 
-def accounted(world: World, since: float) -> list[Rows]:
+def accounted(world: World, since: float) -> list[Held]:
     """All jobs that have held nodes, when none does any more."""
     begun = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since))
     words = ["env", "SLURM_TIME_FORMAT=%s", "sacct", "-anPX", "-S", begun, "-o", "JobID,User,Start,End,NodeList"]
@@ -143,7 +139,7 @@ def accounted(world: World, since: float) -> list[Rows]:
         job, user, start, end, nodes = line.split("|")
         if start.isdigit() and job.isdigit():
             ends = float(end) if end.isdigit() else time.time()
-            found.append(Rows(int(job), user, float(start), ends, expand_hosts(nodes)))
+            found.append(Held(int(job), user, float(start), ends, expand_hosts(nodes)))
     return found
 
 
@@ -163,7 +159,7 @@ class Measured:
     """One of the two Slurms: the window, who held what, and what the farm's tasks say."""
 
     begin: float
-    rows: list[Rows]
+    rows: list[Held]
     job: int
     late: tuple[float, ...]
     ran: dict[str, list[Span]]
@@ -233,10 +229,10 @@ def measure(seed: int, way: str) -> Measured:
             world.until(lambda: _answers(world), 60.0)
             job = elastic(world) if way == "elastic" else world.batch("sleep 3600", "-N1", "--exclusive", "-t60")
             world.until(lambda: world.run(["squeue", "-h", "-t", "R", "-j", str(job)]).strip(), 900.0)
-            if _stopped.wait(WARM):
+            if STOPPED.wait(WARM):
                 raise RuntimeError("stopped")
             begin = time.time()
-            if _stopped.wait(LASTS):
+            if STOPPED.wait(LASTS):
                 raise RuntimeError("stopped")
             waiting = dict(promises)
         world.run(["scancel", str(job)])
@@ -305,33 +301,7 @@ def report(windows: Sequence[ElasticWindow]) -> Iterator[str]:
     yield f"rivals without it: {_lates([w.late_alone for w in windows])}"
 
 
-@click.command()
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file of rounds.")
-@click.option("--rounds", type=click.IntRange(1), default=8, show_default=True)
-@click.option("--at-once", type=click.IntRange(1), default=2, show_default=True, help="Rounds side by side.")
-def main(out: Path, rounds: int, at_once: int) -> None:
-    """Measure what the file does not have yet, and print the table."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # the clusters are taken down whoever ends this
-        signal.signal(number, lambda *_: _stopped.set())
-    found = {window.seed: window for window in taken_up(out, ElasticWindow.read)}
-    lock = threading.Lock()
-
-    def one(seed: int) -> None:
-        if _stopped.is_set():
-            return
-        try:
-            window = one_round(seed)
-        except Exception as error:
-            say(f"round {seed} failed: {error!r}")
-            return
-        with lock:
-            found[seed] = window
-            keep(out, window)
-
-    with ThreadPoolExecutor(at_once) as threads:
-        list(threads.map(one, [seed for seed in range(1, rounds + 1) if seed not in found]))
-    for line in report(list(found.values())) if found else ():
-        click.echo(line)
+main = rounds_command(ElasticWindow.read, one_round, report)
 
 
 if __name__ == "__main__":

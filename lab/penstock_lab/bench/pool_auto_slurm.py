@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -30,17 +28,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-import click
 import numpy as np
 
 from penstock.select.workload import times_of
 from penstock_lab.bench.pool import COMMAND, World
+from penstock_lab.bench.rounds import STOPPED, rounds_command, say
 from penstock_lab.paired.poolpairs import AUTO, HQ, PoolWindow, report
 from penstock_lab.paired.poolways import PoolOutcome
-from penstock_lab.paired.series import keep, taken_up
 
 NODES: Final = 8
 CORES: Final = 2
@@ -57,7 +53,6 @@ WARM: Final = 60.0
 LONGEST: Final = 5400.0
 _MEAN_NODES: Final = 16 / 6
 _MEAN_SECONDS: Final = 60.0 * math.exp(0.9**2 / 2)
-_stopped: Final = threading.Event()
 AGENT: Final = [sys.executable, "-m", "penstock", "agent"]
 
 
@@ -239,7 +234,7 @@ def measure(seed: int, way: str) -> PoolOutcome:
                 HQ[1]: partial(hyperqueue, world, 4),
                 AUTO: partial(automatic, world),
             }
-            if _stopped.wait(WARM):
+            if STOPPED.wait(WARM):
                 raise RuntimeError("stopped")
             begun = time.time()
             world.run([*COMMAND, "submit", "--file", str(file), "--larger"])
@@ -248,7 +243,7 @@ def measure(seed: int, way: str) -> PoolOutcome:
                 policy(tasks)
                 if time.time() - begun > LONGEST:
                     raise RuntimeError(f"{tasks.waiting} tasks still wait: {world.run(['squeue'])}")
-                if _stopped.wait(2.0):
+                if STOPPED.wait(2.0):
                     raise RuntimeError("stopped")
             waiting = own_jobs(world, "PD")
             if way != AUTO and waiting:
@@ -259,10 +254,6 @@ def measure(seed: int, way: str) -> PoolOutcome:
             return found
     finally:
         world.down()
-
-
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} load {os.getloadavg()[0]:.1f}: {text}", file=sys.stderr, flush=True)
 
 
 def one_round(seed: int) -> PoolWindow:
@@ -279,33 +270,7 @@ def one_round(seed: int) -> PoolWindow:
     return PoolWindow("real Slurm", seed, 0, "at once", outcomes)
 
 
-@click.command()
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file of rounds.")
-@click.option("--rounds", type=click.IntRange(1), default=8, show_default=True)
-@click.option("--at-once", type=click.IntRange(1), default=2, show_default=True, help="Rounds side by side.")
-def main(out: Path, rounds: int, at_once: int) -> None:
-    """Measure what the file does not have yet, and print the tables."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # the clusters are taken down whoever ends this
-        signal.signal(number, lambda *_: _stopped.set())
-    found = {window.seed: window for window in taken_up(out, PoolWindow.read)}
-    lock = threading.Lock()
-
-    def one(seed: int) -> None:
-        if _stopped.is_set():
-            return
-        try:
-            window = one_round(seed)
-        except Exception as error:
-            say(f"round {seed} failed: {error!r}")
-            return
-        with lock:
-            found[seed] = window
-            keep(out, window)
-
-    with ThreadPoolExecutor(at_once) as threads:
-        list(threads.map(one, [seed for seed in range(1, rounds + 1) if seed not in found]))
-    for line in report(list(found.values())) if found else ():
-        click.echo(line)
+main = rounds_command(PoolWindow.read, one_round, report)
 
 
 if __name__ == "__main__":

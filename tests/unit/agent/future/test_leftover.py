@@ -201,7 +201,7 @@ def _starts(snapshot, growth, protected):
 def loan(snapshot, until=7200.0, shortest=60.0):
     """How many nodes a job that can leave at any time is lent, and for how long."""
     turns = Turns(snapshot, TURN)
-    found = Leftover(turns.believed(), turns).loan(make_job(99, "elsewhere", end=NOW + until), shortest)
+    found = Leftover(turns.believed(), turns).room(make_job(99, "elsewhere", end=NOW + until), shortest)
     return found.nodes, found.seconds
 
 
@@ -256,7 +256,7 @@ def test_jobs_that_waited_at_a_growth_start_when_they_would_have_without_it(jobs
             )
             turns = Turns(seen, 0.0)  # the simulated Slurm takes no time
             job = seen.jobs[me]
-            found = Leftover(turns.believed(), turns).loan(job, 60.0 if lent else math.inf)
+            found = Leftover(turns.believed(), turns).room(job, 60.0 if lent else math.inf)
             if found.nodes and job.end is not None and job.end > taken_at:
                 limit = found.seconds or job.end - taken_at
                 world.do("allocate", Allocation("r", found.nodes, limit, last=True), user="alice")

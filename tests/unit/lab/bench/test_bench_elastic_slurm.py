@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock_lab.bench.elastic_slurm import ElasticWindow, Measured, Rows, clipped, gaps, lateness, report
+from penstock_lab.bench.elastic_slurm import ElasticWindow, Held, Measured, clipped, gaps, lateness, report
 
 
 def test_stretches_that_nothing_covers() -> None:
@@ -13,15 +13,15 @@ def test_stretches_that_nothing_covers() -> None:
 
 
 def test_late_is_who_starts_after_the_earliest_start_that_was_expected() -> None:
-    rows = [Rows(1, "bob", 100.0, 200.0, ("n1",)), Rows(2, "bob", 50.0, 60.0, ("n2",))]
+    rows = [Held(1, "bob", 100.0, 200.0, ("n1",)), Held(2, "bob", 50.0, 60.0, ("n2",))]
     assert lateness({1: [130.0, 90.0], 2: [70.0], 3: [10.0], 4: []}, rows) == (10.0, 0.0)
 
 
 def test_what_a_farm_was_lent_and_used() -> None:
     rows = [
-        Rows(1, "alice", 0.0, 2000.0, ("n1",)),
-        Rows(2, "alice", 100.0, 200.0, ("n2", "n3")),
-        Rows(3, "bob", 300.0, 2000.0, ("n2",)),
+        Held(1, "alice", 0.0, 2000.0, ("n1",)),
+        Held(2, "alice", 100.0, 200.0, ("n2", "n3")),
+        Held(3, "bob", 300.0, 2000.0, ("n2",)),
     ]
     ran = {"n1": [(0.0, 1000.0)], "n2": [(104.0, 190.0)], "n3": [(106.0, 196.0)]}
     measured = Measured(50.0, rows, 1, (), ran, 2)
