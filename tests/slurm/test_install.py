@@ -146,7 +146,7 @@ def test_the_package_comes_and_goes_without_a_trace(machine: Machine, packages: 
         "find /usr/lib/penstock -name '*.so*' -type f -exec ldd {} + 2>/dev/null | grep 'not found' | sort -u || true"
     )
     assert machine.script("find /usr/lib/penstock -newer /var/lib/dpkg/info/penstock.list") == ""
-    imported = "import distributed, deap, dmr, penstock_plugins, numpy; print('all')"
+    imported = "import distributed, dmr, penstock_plugins, numpy; print('all')"
     assert machine.script(f'cd /; /usr/lib/penstock/bin/python -c "{imported}"') == "all\n"
     # For environments of others: wheels, and Open OnDemand's app as it is copied.
     wheels = machine.script("cd /usr/share/penstock; ls *.whl").split()

@@ -135,6 +135,36 @@ def test_an_operator_reserves_charges_and_gives_back(queue: Cluster) -> None:
     assert "No reservations" in desk.reservations()
 
 
+def test_who_may_not_reserve_gets_a_chain_of_jobs_that_runs_to_its_end(queue: Cluster, make_agent) -> None:
+    agent = make_agent("alice").start()
+    done = agent.run("alice", "plan", agent.write(FLOW), "--reserve", "--json")
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)["run"]
+    assert run["by"] == "chain" and "not permitted: " in run["why"], run
+    assert agent.state(run["workflows"]["flow"])["strategy"] == "auto"
+    queue.run_as("bob", ["scancel", "--me"])
+    assert agent.finish(run["workflows"]["flow"])["phase"] == "completed"
+    assert int((agent.folder / "first.at").read_text()) < int((agent.folder / "second.at").read_text())
+    held = agent.run("alice", "hold", "list", "--json")
+    assert json.loads(held.stdout)["holds"] == [] and "No reservations" in Desk(queue, "alice").reservations()
+
+
+def test_the_ledger_books_what_the_plan_says(queue: Cluster) -> None:
+    desk = Desk(queue, "operator")
+    desk.write("flow.yaml", FLOW)
+    before = {(e["hold"], e["kind"]) for e in desk.told("ledger")["entries"]}
+    planned = desk.told("plan", "flow.yaml", "--reserve", "--alpha", "1")
+    booked = [e for e in desk.told("ledger")["entries"] if (e["hold"], e["kind"]) not in before]
+    assert [e["kind"] for e in booked] == ["charge", "charge"]
+    assert sum(e["amount"] for e in booked) == pytest.approx(planned["cost"], rel=1e-9)
+    assert planned["run"]["by"] == "reservations" and set(planned["run"]["jobs"]) == {"first", "second"}
+    assert all(point["cost"] >= planned["cost"] for point in planned["front"])
+    refused = desk.run("plan", "flow.yaml", "--reserve", "--method", "paper")
+    assert refused.returncode == 2 and "the method paper charges whole slots" in refused.stderr
+    for row in desk.told("hold", "list")["holds"]:
+        desk.run("hold", "cancel", str(row["hold"]))
+
+
 @pytest.mark.long  # reservations begin at full minutes: it waits for most of five
 def test_a_planned_workflow_starts_when_it_was_planned(cluster: Cluster) -> None:
     desk = Desk(cluster, "operator")

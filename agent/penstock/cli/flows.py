@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +48,14 @@ class Flows:
     items: tuple[FlowStage, ...]
     written: tuple[Workflow, ...]
 
-    def durations(self, margin: float) -> dict[str, str | None]:
-        """The slots' lengths as options of a source: the limits, and if they are to be reserved, the margin beyond
-        them, in whole minutes."""
-        out: dict[str, str | None] = {}
+    def durations(self, margin: float) -> dict[str, float]:
+        """The slots' lengths as options of a source: the limits (computed ones have any number of decimals: of these
+        six stay), and if they are to be reserved, the margin beyond them, in whole minutes."""
+        out = {}
         for item in self.items:
             limit = item.stage.time_limit
-            length = _MINUTE * math.ceil((limit + margin) / _MINUTE) if margin else limit
-            out[f"stage {item.name}"] = f"{Decimal(str(length)):f}".removesuffix(".0")
+            exact = math.ceil(round(limit * 1e6, 2)) / 1e6
+            out[f"stage {item.name}"] = _MINUTE * math.ceil((limit + margin) / _MINUTE) if margin else exact
         return out
 
     def dag(self, source: Source) -> Dag:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import click
+
 from penstock.cli.output import table
 from penstock.provision.workflows import ScheduleChoice
 
@@ -16,9 +18,10 @@ def values(method: str, found: ScheduleChoice, plain: Callable[[float], float | 
     alone = found.queue_alone
     return {
         "method": method,
-        "front": [{"cost": plain(cost), "makespan": plain(makespan)} for cost, makespan in found.front],
+        "front": [{"cost": plain(p.cost), "makespan": plain(p.makespan), "takes": p.takes} for p in found.front],
         "cost": plain(found.schedule.cost),
         "makespan": plain(found.schedule.makespan),
+        "notes": list(found.notes),
         "best_effort": None if alone is None else {"cost": plain(alone.cost), "makespan": plain(alone.makespan)},
     }
 
@@ -26,5 +29,7 @@ def values(method: str, found: ScheduleChoice, plain: Callable[[float], float | 
 def show_front(found: ScheduleChoice, cost: Callable[[float], str], length: Callable[[float], str]) -> None:
     """For people."""
     chosen = (found.schedule.cost, found.schedule.makespan)
-    rows = [(cost(c), length(m), "chosen" if (c, m) == chosen else "") for c, m in found.front]
-    table("Plans that no other beats", ("cost", "makespan", ""), rows)
+    rows = [(cost(p.cost), length(p.makespan), p.takes, "chosen" if p[:2] == chosen else "") for p in found.front]
+    table("Plans that no other beats", ("cost", "makespan", "takes", ""), rows)
+    for note in found.notes:
+        click.echo(note)

@@ -31,7 +31,7 @@ from penstock.errors import UserError
 from penstock.future.bits import members
 from penstock.holding.reservations import LEAD
 from penstock.provision.holding import Limits
-from penstock.provision.workflows import DEFAULT_METHOD, METHODS, ScheduleChoice, plan_workflow
+from penstock.provision.workflows import DEFAULT_METHOD, METHODS, ScheduleChoice, check_reservable, plan_workflow
 
 __all__ = ["plan"]
 
@@ -47,7 +47,7 @@ _REQUESTS_PER_STAGE = 3  # to make its reservation, to look at it, to submit its
 @click.option("--deadline", metavar="T", help="The last stage must have ended by then.")
 @number("budget", "The plan must not cost more.", 0, 1e15, "a number above 0")
 @click.option("--method", metavar="|".join(METHODS), default=DEFAULT_METHOD, show_default=True, help="How to plan.")
-@click.option("--reserve", is_flag=True, help="Reserve every stage's slot and submit the workflow into them.")
+@click.option("--reserve", is_flag=True, help="Run it: in reserved slots where you may, else as a chain.")
 @click.option("-A", "--account", default="default", metavar="NAME", help="Who pays for --reserve, in the ledger.")
 @whole("seed", "Seed of the search (default: 1).", least=0)
 @picture_options
@@ -70,9 +70,13 @@ def plan(
 ) -> None:
     """Plan when each stage starts, on what, and at what price.
 
-    moga and nsga2 put it on slots that delay nobody and look for plans that are cheap, fast, or both; greedy buys a
-    slot for one stage after the other and may delay others, at their price; best-effort tells what the queue alone
-    would give if nobody else came. With --queue, seconds of stages count as the file's unit of time and nodes as its
+    --reserve has it run in reserved slots. Who may not reserve gets a chain of jobs under `auto`, as by penstock
+    submit; so does --method best-effort.
+
+    best looks at all ways: slots that are free, and slots that others wait for, at the price of their delay; no plan of
+    another method is both cheaper and faster than one that it shows. greedy only buys, one stage after the other;
+    paper is the search of Singh 2008, which charges whole slots; best-effort tells what the queue alone would give if
+    nobody else came. With --queue, seconds of stages count as the file's unit of time and nodes as its
     processors. Every stage is planned for its time limit; one whose file says what it `took` before gets the slot that
     is cheapest to expect, and another one of its whole limit if it takes longer. The tasks of a WfFormat file are
     packed into the nodes of their stages; with --pool and --reserve they run in the pool, which the reserved nodes
@@ -88,11 +92,11 @@ def plan(
     live = where.queue_file is None
     flows = load_flows(workflows, packing, live)
     margin = lead = 0.0
+    if reserve and not live:
+        raise UserError("--reserve is for a cluster and cannot go with --queue")
     if reserve:
-        if not live:
-            raise UserError("--reserve is for a cluster and cannot go with --queue")
-        if method == "best-effort":
-            raise UserError("--reserve: best effort reserves nothing")
+        check_reservable(method)
+    if reserve and method != "best-effort":
         margin = config.provision.margin
         # Nothing may begin before its job is there, nor sooner than the site wants it to be asked for.
         notice = Limits.preset(config.provision.limits).notice
@@ -114,9 +118,7 @@ def plan(
         seed,
         show=source.show_length,
     )
-    if as_json:
-        emit_json(_json(source, flows, method, found))
-    else:
+    if not as_json:
         _show(source, flows, found)
     own = [Bar(flows.items[p.task].name, "own", p.nodes, p.start, p.end) for p in found.schedule.placed]
     drawn = [*bars(situation.plan()), *own]
@@ -125,13 +127,19 @@ def plan(
         click.echo(as_text(drawn, situation.names, now, end, source.show), nl=False)
     if picture is not None:
         as_picture(picture, drawn, situation.names, now, end, source.unit)
+    begun = None
     if reserve:
         assert isinstance(source, LiveSource)
-        from penstock.cli.reserve import reserve_and_submit
+        from penstock.cli.reserve import begin, begin_chain
 
-        jobs = reserve_and_submit(flows, source, found, account)
-        for name, job in jobs.items():
-            click.echo(f"Submitted batch job {job} for stage {name} into its reservation", err=as_json)
+        if method == "best-effort":
+            begun = begin_chain(config, flows, source, "best effort is what the queue alone gives")
+        else:
+            begun = begin(config, flows, source, found, account)
+        for line in begun.lines():
+            click.echo(line, err=as_json)
+    if as_json:
+        emit_json(_json(source, flows, method, found) | ({} if begun is None else {"run": begun.as_json()}))
 
 
 def _json(source: Source, flows: Flows, method: str, found: ScheduleChoice) -> dict[str, Any]:

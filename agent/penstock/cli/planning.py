@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -84,7 +85,7 @@ class FileSource:
         self, path: Path, instants: dict[str, str | None], durations: Mapping[str, str | float | None]
     ) -> None:
         texts: dict[str, str | float | None] = {**instants, **durations}
-        given = {name: parse_number(str(text), name) for name, text in texts.items() if text is not None}
+        given = {name: parse_number(_written(text), name) for name, text in texts.items() if text is not None}
         most = max((decimals(value) for value in given.values()), default=0)
         self.situation = parse_queue(_read(path), str(path), most)
         self._times = {name: int(value * self.situation.scale) for name, value in given.items()}
@@ -168,6 +169,11 @@ class LiveSource:
     def check(self, nodes: int, duration: float) -> None:
         """See `Source`."""
         check_size(self.situation, self.partition, nodes, duration)
+
+
+def _written(value: str | float) -> str:
+    """Without an exponent."""
+    return value if isinstance(value, str) else f"{Decimal(str(value)):f}"
 
 
 def instant_text(value: float, now: float) -> str:

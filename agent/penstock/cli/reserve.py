@@ -1,15 +1,24 @@
-"""`penstock plan --reserve`: every stage's slot becomes a reservation, and its job goes into it."""
+"""`penstock plan --reserve`: every stage's slot becomes a reservation, and its job goes into it.
+
+Whoever may not reserve gets the next best thing that needs no rights: the workflow as a chain under `auto`, as
+`penstock submit` hands it over. Which it was, and why, is said.
+"""
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Final
 
 from penstock.cli.flows import Flows
+from penstock.cli.handing import hand_over
 from penstock.cli.hold import with_reservations
 from penstock.cli.planning import LiveSource
-from penstock.errors import Infeasible, NotFound, PenstockError
+from penstock.config import Config
+from penstock.errors import Infeasible, NotFound, NotPermitted, PenstockError
+from penstock.holding.holds import NOT_PERMITTED
 from penstock.holding.reservations import Reservations
 from penstock.provision.heft import ScheduledTask
 from penstock.provision.holding import HoldPhase, WantedSlot
@@ -18,14 +27,65 @@ from penstock.workflow.documents import in_slots
 from penstock.workflow.model import Stage
 from penstock.workflow.state import StageSlot, WorkflowRun
 
-__all__ = ["give_up", "reserve_and_submit"]
+__all__ = ["Begun", "begin", "begin_chain", "give_up"]
+
+_CHAIN: Final = "auto"
 
 
-def reserve_and_submit(flows: Flows, source: LiveSource, found: ScheduleChoice, account: str) -> dict[str, int]:
+@dataclass(frozen=True)
+class Begun:
+    """What became of the plan: `jobs` by stage in their reservations, or `workflows` as they were handed over (a
+    number, None: at the next tick), by name, and `why` not in reservations."""
+
+    jobs: Mapping[str, int] = field(default_factory=dict)
+    workflows: Mapping[str, int | None] = field(default_factory=dict)
+    why: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        if self.jobs:
+            return {"by": "reservations", "jobs": dict(self.jobs)}
+        return {"by": "chain", "why": self.why, "workflows": dict(self.workflows)}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        if self.jobs:
+            return [
+                f"Submitted batch job {job} for stage {name} into its reservation" for name, job in self.jobs.items()
+            ]
+        told = [f"Nothing is reserved: {self.why}. It runs as a chain of jobs under `{_CHAIN}` instead:"]
+        for name, number in self.workflows.items():
+            as_what = "left for the next `penstock tick`" if number is None else f"submitted as workflow {number}"
+            told.append(f"{name} is {as_what}")
+        return told
+
+
+def begin(config: Config, flows: Flows, source: LiveSource, found: ScheduleChoice, account: str) -> Begun:
+    """The slots reserved and the jobs submitted into them; where that is not permitted, the workflows as chains."""
+    try:
+        return Begun(_reserve_and_submit(flows, source, found, account))
+    except NotPermitted as why:
+        return begin_chain(config, flows, source, str(why))
+
+
+def begin_chain(config: Config, flows: Flows, source: LiveSource, why: str) -> Begun:
+    """The workflows handed over as chains. AgentUnavailable, which says so too, where nobody runs them."""
+    done: dict[str, int | None] = {}
+    for flow in flows.written:
+        here = replace(flow, partition=flow.partition or source.partition.name)
+        try:
+            done[flow.name] = hand_over(config, here, _CHAIN)
+        except PenstockError as error:
+            begun = "".join(f"; {name} runs as workflow {number}" for name, number in done.items())
+            raise type(error)(f"nothing is reserved: {why}; and as a chain: {error}{begun}") from None
+    return Begun(workflows=done, why=why)
+
+
+def _reserve_and_submit(flows: Flows, source: LiveSource, found: ScheduleChoice, account: str) -> dict[str, int]:
     """All slots or none, then the jobs, each behind those it comes after; their numbers by stage.
 
-    Raises Infeasible with Slurm's reason if a slot cannot be had, and what Slurm says if it takes a job not; then
-    nothing is left of any workflow.
+    Raises Infeasible with Slurm's reason if a slot cannot be had, NotPermitted if the caller may reserve none, and what
+    Slurm says if it takes a job not; then nothing is left of any workflow.
     """
     token = secrets.token_hex(3)
 
@@ -75,6 +135,8 @@ async def _open_all(
             got = await reservations.holds.open(_wanted(name, item.stage, placed, f, source, account, user), view)
             opened[item.name] = StageSlot(name, got, whole=item.whole)
             held = reservations.ledger.hold(got)
+            if held.reason.startswith(NOT_PERMITTED):
+                raise NotPermitted(held.reason)
             if held.phase is not HoldPhase.HELD:
                 raise Infeasible(f"the slot of stage {item.name} cannot be had: {held.reason or held.phase}")
     except PenstockError:

@@ -20,7 +20,7 @@ from penstock.future.bits import members
 from penstock.provision.dag import Dag
 from penstock.provision.queuefile import parse_number
 from penstock.provision.sites import OfferedSite, best_effort_if_any, moves, on_one_clock, over, plan_among
-from penstock.provision.workflows import ScheduleChoice, buy_within
+from penstock.provision.workflows import DEFAULT_METHOD, ScheduleChoice, buy_within, the_method
 from penstock.sites.file import SiteEntry, SitesFile
 from penstock.sites.remote import LineOfSite, RemoteMarket
 from penstock.values.durations import duration_text
@@ -53,7 +53,7 @@ class SitePlan:
         corrections: Mapping[tuple[str, str], float],
         wish: Wish,
     ) -> None:
-        self._flows, self._gone, self._method = flows, gone, wish.method
+        self._flows, self._gone, self._method = flows, gone, the_method(wish.method)
         self._rows = rows = flows.rows()
         self._corrections = corrections
         self.entries: list[SiteEntry] = [line.site for line, _ in greeted]
@@ -63,14 +63,14 @@ class SitePlan:
         self.dag: Dag = over(rows, self.sites, file.links, corrections)
         last = self._deadline(wish.deadline)
         limits = wish.alpha, last - self.now, math.inf if wish.budget is None else wish.budget
-        if wish.method == "greedy":
+        if self._method == "greedy":
             alone = best_effort_if_any(self.dag, self.sites, self.now)
             markets = [RemoteMarket(line, site) for (line, _), site in zip(greeted, self.sites, strict=True)]
             for market in markets:
                 market.forget()
             self.found: ScheduleChoice = buy_within(self.dag, markets, alone, self.now, *limits, self.length)
         else:
-            self.found = plan_among(self.dag, self.sites, self.now, wish.method, *limits, wish.seed, show=self.length)
+            self.found = plan_among(self.dag, self.sites, self.now, self._method, *limits, wish.seed, show=self.length)
 
     def _deadline(self, text: str | None) -> float:
         if text is None:
@@ -105,8 +105,9 @@ class SitePlan:
     def options(self, entry: SiteEntry, wish: Wish) -> list[str]:
         """How the site is to plan: the same wish by its own clock and in its own unit."""
         site = next(site for site in self.sites if site.name == entry.name)
-        out = ["--method", wish.method, "--alpha", f"{wish.alpha!r}", "--seed", str(wish.seed)]
-        out += ["-A", wish.account or "default"]
+        out = ["--alpha", f"{wish.alpha!r}", "--seed", str(wish.seed), "-A", wish.account or "default"]
+        if self._method != DEFAULT_METHOD:  # which a site of another release calls otherwise
+            out += ["--method", self._method]
         if wish.deadline is not None:
             out += ["--deadline", f"@{self._deadline(wish.deadline) + site.ahead:.0f}"]
         if wish.budget is not None and site.price:
@@ -116,7 +117,10 @@ class SitePlan:
         return out
 
     def show_reserved(self, entry: SiteEntry, reserved: Mapping[str, Any]) -> None:
-        """What the site has made of it."""
+        """What the site has made of it; what it said is told already."""
+        run = reserved.get("run")
+        if isinstance(run, dict) and run.get("by") == "chain":
+            return
         ahead = next(site.ahead for site in self.sites if site.name == entry.name)
         rows = [(s["name"], *(self.instant(s[key] - ahead) for key in ("start", "end"))) for s in reserved["stages"]]
         table(f"Reserved at {entry.name}, which has planned it anew", ("stage", "start", "end"), rows)

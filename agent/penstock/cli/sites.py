@@ -21,7 +21,7 @@ from penstock.errors import NotNow, UserError
 from penstock.holding.ledger import Ledger, ledger_path
 from penstock.provision.live import Needs
 from penstock.provision.transfers import correction
-from penstock.provision.workflows import METHODS
+from penstock.provision.workflows import check_reservable, the_method
 from penstock.sites.file import SitesFile, read_sites
 from penstock.sites.remote import SiteGone, greet
 from penstock.sites.ship import as_file, reserve_at
@@ -79,10 +79,9 @@ def plan_over_sites(
         raise UserError("--queue and --sites: a queue file is a site with `queue: FILE` in the file of sites")
     if where.partition is not None:
         raise UserError("-p and --sites: the file of sites says the partition of each")
-    if wish.method not in METHODS:
-        raise UserError(f"--method must be one of {', '.join(METHODS)}, not {wish.method!r}")
-    if wish.account is not None and wish.method == "best-effort":
-        raise UserError("--reserve: best effort reserves nothing")
+    the_method(wish.method)
+    if wish.account is not None:
+        check_reservable(wish.method)
     if wish.account is not None and len(workflows) > 1:
         raise UserError("--reserve and --sites: only one workflow can be reserved at another site")
     config = load()

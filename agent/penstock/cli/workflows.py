@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -13,16 +10,15 @@ import click
 from penstock.cli import complete
 from penstock.cli.backends import cancel_all
 from penstock.cli.door import ask_or_leave, left_environment
+from penstock.cli.handing import hand_over
 from penstock.cli.output import emit_json, plain
 from penstock.cli.packing import PackingOptions, packing_options
 from penstock.cli.runs import Shown, answered, find, shown
 from penstock.config import Config, load
-from penstock.errors import AgentUnavailable, Infeasible, PenstockError, UserError
-from penstock.ipc.client import ask_agent
+from penstock.errors import Infeasible, PenstockError, UserError
 from penstock.sbatch.directives import parse_more
 from penstock.values.durations import duration_text
 from penstock.workflow.formats import load_workflow
-from penstock.workflow.model import submitted_from, workflow_to_dict
 from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.state import StagePhase, WorkflowRun
 
@@ -80,16 +76,7 @@ def submit(
 
         show(forecast(config, parsed), as_json)
         return
-    # Relative commands mean the folder the user stands in, not the agent's.
-    placed = submitted_from(parsed, str(Path.cwd()), _umask())
-    if held or _is_anothers(config):
-        from penstock.cli.held import submit_held
-
-        number = submit_held(config, placed, strategy)
-    else:
-        with left_environment(config) as given:
-            request: dict[str, object] = {"workflow": workflow_to_dict(placed), "strategy": strategy, **given}
-            number = _hand_over(config, request, tick)
+    number = hand_over(config, parsed, strategy, held=held, tick=tick)
     for notice in parsed.notices:
         click.echo(plain(f"penstock: {parsed.source}: {notice}"), err=True)
     if as_json:
@@ -98,31 +85,6 @@ def submit(
         click.echo("The next `penstock tick` takes the workflow on")
     else:
         click.echo(f"Submitted workflow {number}")
-
-
-def _is_anothers(config: Config) -> bool:
-    """Whether the agent that answers runs as another user."""
-    if os.geteuid() == 0:
-        return False
-    with contextlib.suppress(AgentUnavailable):
-        return bool(ask_agent(config, "ping")["uid"] != os.geteuid())
-    return False
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def _hand_over(config: Config, request: Mapping[str, object], tick: bool) -> int | None:
-    try:
-        return int(ask_agent(config, "submit", request)["run"])
-    except AgentUnavailable:
-        if not tick:
-            raise
-    answer = ask_or_leave(config, "submit", request)
-    return None if answer is None else int(answer["run"])
 
 
 @click.command()

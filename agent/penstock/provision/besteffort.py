@@ -11,7 +11,7 @@ from penstock.errors import Infeasible
 from penstock.future.plan import QueueSchedule
 from penstock.provision.dag import Dag, rank_order
 from penstock.provision.heft import Schedule, ScheduledTask
-from penstock.provision.pricing import Pricing
+from penstock.provision.pricing import Pricing, plain_price
 
 __all__ = ["Later", "best_effort", "when_parents_end"]
 
@@ -69,5 +69,5 @@ def best_effort(dag: Dag, plan: QueueSchedule, pricing: Pricing, within: int = -
         return end
 
     last = when_parents_end(dag, now, submit)
-    cost = sum(dag.tasks[p.task].procs * (p.end - p.start) * pricing.unit(p.start, p.end - p.start) for p in placed)
+    cost = math.fsum(plain_price(pricing, dag.tasks[p.task].procs, p.start, p.end - p.start) for p in placed)
     return Schedule(last - now if last < math.inf else math.inf, cost, tuple(placed))

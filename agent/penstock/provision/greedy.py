@@ -1,18 +1,35 @@
-"""The greedy algorithm of Figure 51: every task buys the slot that suits it best, and the next one sees it reserved."""
+"""The greedy algorithm of Figure 51: every task buys the slot that suits it best, and the next one sees it reserved.
+
+Which one suits best is a trade-off of price and end as in the paper (`by_trade_off`), or the cheapest that still lets
+the whole workflow end in time (`by_deadline`).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from penstock.errors import Infeasible
 from penstock.future.plan import Claim, ClusterQueue, QueueSchedule, make_plan
-from penstock.provision.dag import Dag, rank_order
+from penstock.provision.dag import Dag, rank_order, ranks
 from penstock.provision.pricing import Pricing, Quote, quote, quote_all
 
-__all__ = ["Bought", "GreedyPlan", "SlotMarket", "SlotSite", "as_market", "buy", "greedy", "offers", "with_claim"]
+__all__ = [
+    "Bought",
+    "Choice",
+    "GreedyPlan",
+    "SlotMarket",
+    "SlotSite",
+    "as_market",
+    "buy",
+    "by_deadline",
+    "by_trade_off",
+    "greedy",
+    "offers",
+    "with_claim",
+]
 
 
 _LONG_QUEUE: Final = 100  # waiting jobs
@@ -40,6 +57,10 @@ class Bought:
     def end(self) -> float:
         """When the task ends."""
         return self.quote.start + self.quote.duration
+
+
+Choice = Callable[[Sequence[Bought], Sequence[str]], Bought]
+"""The one that a task buys of those that it is offered, at the sites with these names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +136,10 @@ def greedy(dag: Dag, sites: Sequence[SlotSite], alpha: float, now: float) -> Gre
     Prices and ends are normalised over the answers of all sites together; of equals the earliest end, then the lower
     cost, then the site's name. Raises Infeasible, naming the task, if one fits on no site.
     """
-    return buy(dag, [_Plain(site) for site in sites], alpha, now)
+    return buy(dag, [_Plain(site) for site in sites], by_trade_off(alpha), now)
 
 
-def buy(dag: Dag, markets: Sequence[SlotMarket], alpha: float, now: float) -> GreedyPlan:
+def buy(dag: Dag, markets: Sequence[SlotMarket], choose: Choice, now: float) -> GreedyPlan:
     """The same where slots are bought of whoever sells them."""
     bought: dict[int, Bought] = {}
     for i in rank_order(dag):
@@ -130,12 +151,12 @@ def buy(dag: Dag, markets: Sequence[SlotMarket], alpha: float, now: float) -> Gr
         found = [Bought(i, r, q) for r in able for q in markets[r].answer() if q.feasible]
         if not found:
             raise Infeasible(f"task {task.name}: no site has {task.procs} processors free for it at any time")
-        best = _best(found, alpha, [m.name for m in markets])
+        best = choose(found, [m.name for m in markets])
         bought[i] = best
         markets[best.site].take(f"slot of {task.name}", best.quote)
     return GreedyPlan(
         max((b.end for b in bought.values()), default=now) - now,
-        sum(b.quote.total for b in bought.values()),
+        math.fsum(b.quote.total for b in bought.values()),
         tuple(bought.values()),
     )
 
@@ -164,15 +185,35 @@ def offers(
     return quotes
 
 
-def _best(offers: Sequence[Bought], alpha: float, names: Sequence[str]) -> Bought:
-    costs, ends = [b.quote.total for b in offers], [b.end for b in offers]
-    low_cost, low_end = min(costs), min(ends)
-    span_cost, span_end = max(costs) - low_cost, max(ends) - low_end
+def by_trade_off(alpha: float) -> Choice:
+    """The least of (20), price against end, both normalised over what is offered: 0, only the end counts; 1, only the
+    price. Of equals the earliest end, then the lower price, then the site's name."""
 
-    def score(offer: Bought) -> tuple[float, float, float, str]:
-        price = (offer.quote.total - low_cost) / span_cost if span_cost else 0.0
-        when = (offer.end - low_end) / span_end if span_end else 0.0
-        value = alpha * price + (1 - alpha) * when
-        return (value if math.isfinite(value) else math.inf), offer.end, offer.quote.total, names[offer.site]
+    def choose(offers: Sequence[Bought], names: Sequence[str]) -> Bought:
+        costs, ends = [b.quote.total for b in offers], [b.end for b in offers]
+        low_cost, low_end = min(costs), min(ends)
+        span_cost, span_end = max(costs) - low_cost, max(ends) - low_end
 
-    return min(offers, key=score)
+        def score(offer: Bought) -> tuple[float, float, float, str]:
+            price = (offer.quote.total - low_cost) / span_cost if span_cost else 0.0
+            when = (offer.end - low_end) / span_end if span_end else 0.0
+            value = alpha * price + (1 - alpha) * when
+            return (value if math.isfinite(value) else math.inf), offer.end, offer.quote.total, names[offer.site]
+
+        return min(offers, key=score)
+
+    return choose
+
+
+def by_deadline(dag: Dag, deadline: float) -> Choice:
+    """The cheapest slot from which all that follows can still end at `deadline` if it never waits: start + rank (7) is
+    no later. Where there is none, the one that ends first."""
+    left = [float(rank) for rank in ranks(dag)]
+
+    def choose(offers: Sequence[Bought], names: Sequence[str]) -> Bought:
+        in_time = [b for b in offers if b.quote.start + left[b.task] <= deadline]
+        if in_time:
+            return min(in_time, key=lambda b: (b.quote.total, b.end, names[b.site]))
+        return min(offers, key=lambda b: (b.end, b.quote.total, names[b.site]))
+
+    return choose

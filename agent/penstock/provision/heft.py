@@ -77,7 +77,8 @@ class _Run:
 
 
 class Scheduler:
-    """Puts one workflow on different sets of slots, often; `sites[i]` is the site of `slots[i]`."""
+    """Puts one workflow on different sets of slots, often; `sites[i]` is the site of `slots[i]`. The tasks go in
+    `order`, which has each behind its parents; unset, by rank."""
 
     def __init__(
         self,
@@ -86,13 +87,14 @@ class Scheduler:
         sites: Sequence[int] | None = None,
         now: float = 0.0,
         earliest: Literal["finish", "start"] = "finish",
+        order: Sequence[int] | None = None,
     ) -> None:
         self.slots = tuple(slots)
         self._sites = tuple(sites) if sites is not None else (0,) * len(self.slots)
         self._count = max((len(task.durations) for task in dag.tasks), default=1)
         self._now = now
         self._by_finish = earliest == "finish"
-        order = rank_order(dag)
+        order = rank_order(dag) if order is None else order
         self._order = order
         self._procs = [dag.tasks[i].procs for i in order]
         self._durations = [dag.tasks[i].durations for i in order]

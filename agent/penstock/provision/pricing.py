@@ -16,7 +16,7 @@ from typing import Protocol
 from penstock.future.bits import BitProfile
 from penstock.future.plan import QueueSchedule, free_set
 
-__all__ = ["PaperPricing", "Pricing", "Quote", "cancelling", "choose", "quote", "quote_all"]
+__all__ = ["PaperPricing", "Pricing", "Quote", "cancelling", "choose", "plain_price", "quote", "quote_all"]
 
 
 class Pricing(Protocol):
@@ -89,6 +89,11 @@ class Quote:
     def total(self) -> float:
         """n x d x c + f."""
         return self.procs * self.duration * self.c + self.f
+
+
+def plain_price(pricing: Pricing, procs: int, start: float, duration: float) -> float:
+    """n x d x c (4): what a slot costs that delays nobody, and what the ledger books for it."""
+    return procs * duration * pricing.unit(start, duration)
 
 
 def quote(

@@ -8,20 +8,21 @@ planned as well, and more sites never make a plan worse than the best of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.errors import Infeasible, UserError
 from penstock.provision.besteffort import Later, when_parents_end
 from penstock.provision.dag import Dag, DagTask, Edge
-from penstock.provision.front import Archive, Evaluation, ParetoPoint, check_limits, trade_off
+from penstock.provision.front import Evaluation, ParetoPoint, check_limits
 from penstock.provision.heft import Schedule, ScheduledTask, Scheduler
 from penstock.provision.moga import MogaSettings
+from penstock.provision.orders import free_plans
 from penstock.provision.session import VERSION, number_in, set_in
 from penstock.provision.slots import Slot
 from penstock.provision.table import SlotTable
 from penstock.provision.transfers import NetworkLink, between
-from penstock.provision.workflows import ScheduleChoice, search
+from penstock.provision.workflows import Front, FrontPlan, ScheduleChoice, search
 
 __all__ = [
     "DataTransfer",
@@ -267,30 +268,32 @@ def plan_among(
     settings: MogaSettings | None = None,
     show: Callable[[float], str] = "{:g}".format,
 ) -> ScheduleChoice:
-    """Plan it on the slots of all sites by `moga` or `nsga2`, or as best effort. Infeasible if it does not fit or a
-    limit cannot be kept, saying what would be enough."""
+    """Plan it on the free slots of all sites and of each alone, in part (`best`) or as a whole (`paper`), or as best
+    effort. Infeasible if it does not fit or a limit cannot be kept, saying what would be enough."""
     if method == "best-effort":
         alone = best_effort_among(dag, sites, now)
         check_limits([ParetoPoint(alone.cost, alone.makespan, ())], deadline, budget, show)
-        return ScheduleChoice(((alone.cost, alone.makespan),), alone, alone)
-    found = Archive()
-    origin: dict[ParetoPoint, tuple[Evaluation, int | None]] = {}
+        return ScheduleChoice((FrontPlan(alone.cost, alone.makespan, "free slots"),), alone, alone)
+    front, queue_alone = Front(), best_effort_if_any(dag, sites, now)
+    if method == "best" and queue_alone is not None:
+        front.add("free slots", queue_alone)
     for site in (None, *(range(len(sites)) if len(sites) > 1 else ())):
         part = dag if site is None else _only(dag, site)
         if part is None:
             continue
         offered = sites if site is None else sites[site : site + 1]
-        evaluate, points = _searched(part, offered, now, method, seed, settings)
-        for point in points:
-            origin.setdefault(point, (evaluate, site))
-            found.add(point)
-    points = found.points
-    chosen = trade_off(check_limits(points, deadline, budget, show), alpha)
-    evaluate, site = origin[chosen]
-    schedule = evaluate.schedule(chosen.genome)
-    if site is not None:
-        schedule = replace(schedule, placed=tuple(replace(p, site=site) for p in schedule.placed))
-    return ScheduleChoice(tuple((p.cost, p.makespan) for p in points), schedule, best_effort_if_any(dag, sites, now))
+        offers = [(r, slot) for r, each in enumerate(offered) for slot in each.slots(now)]
+        at, slots = [r for r, _ in offers], [slot for _, slot in offers]
+        if method == "best":
+            found: Iterable[Schedule] = free_plans(part, slots, at, now, seed)
+        else:
+            evaluate = Evaluation(Scheduler(part, slots, at, now))
+            found = (evaluate.schedule(point.genome) for point in search(evaluate, slots, seed, settings))
+        for schedule in found:
+            if site is not None:
+                schedule = replace(schedule, placed=tuple(replace(p, site=site) for p in schedule.placed))
+            front.add("free slots" if method == "best" else "whole slots", schedule)
+    return front.choose(alpha, queue_alone, check_limits(front.points, deadline, budget, show))
 
 
 def _only(dag: Dag, site: int) -> Dag | None:
@@ -299,12 +302,3 @@ def _only(dag: Dag, site: int) -> Dag | None:
     if any(task.durations[0] == math.inf for task in tasks):
         return None
     return Dag(tasks, tuple(Edge(e.parent, e.child) for e in dag.edges))
-
-
-def _searched(
-    dag: Dag, sites: Sequence[OfferedSite], now: float, method: str, seed: int, settings: MogaSettings | None
-) -> tuple[Evaluation, tuple[ParetoPoint, ...]]:
-    offers = [(r, slot) for r, site in enumerate(sites) for slot in site.slots(now)]
-    slots = [slot for _, slot in offers]
-    evaluate = Evaluation(Scheduler(dag, slots, [r for r, _ in offers], now))
-    return evaluate, search(evaluate, slots, method, seed, settings)

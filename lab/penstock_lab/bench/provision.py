@@ -23,7 +23,7 @@ from penstock.provision.dag import Dag, one_site
 from penstock.provision.front import Evaluation
 from penstock.provision.heft import Scheduler
 from penstock.provision.moga import MogaSettings, moga
-from penstock.provision.nsga2 import nsga2
+from penstock.provision.orders import free_plans
 from penstock.provision.pricing import PaperPricing, quote
 from penstock.provision.slots import default_horizon, free_slots
 
@@ -134,15 +134,12 @@ def main() -> int:
     few = sorted(slots, key=lambda s: -s.procs * s.duration)[:30]
     dag = a_workflow(100, 10, 22)
     first = ((True,) * len(few), tuple(s.extensible for s in few))
-    for name, search in (("moga", moga), ("nsga2", nsga2)):
-        evaluate = Evaluation(Scheduler(dag, few))
-        spent, points = timed(lambda: search(evaluate, 1, MogaSettings(start=first)))  # noqa: B023
-        report(
-            f"{name}, 100 tasks, {len(few)} slots",
-            spent,
-            2.0,
-            f"{evaluate.count} plans, {evaluate.scheduled} scheduled, front of {len(points)}",
-        )
+    searched = Evaluation(Scheduler(dag, few))
+    spent, points = timed(lambda: moga(searched, 1, MogaSettings(start=first)))
+    beside = f"{searched.count} plans, {searched.scheduled} scheduled, front of {len(points)}"
+    report(f"moga, 100 tasks, {len(few)} slots", spent, 2.0, beside)
+    spent, ordered = timed(lambda: list(free_plans(dag, few)))
+    report(f"orders, 100 tasks, {len(few)} slots", spent, 0.5, f"{len(ordered)} plans")
     dag = cybershake()
     spent, scheduler = timed(lambda: Scheduler(dag, few))
     evaluate = Evaluation(scheduler)
@@ -153,6 +150,8 @@ def main() -> int:
         10.0,
         f"{evaluate.count} plans, {evaluate.scheduled} scheduled, front of {len(points)}",
     )
+    spent, ordered = timed(lambda: list(free_plans(dag, few)))
+    report("CyberShake, 8,039 tasks, orders", spent, 2.0, f"{len(ordered)} plans")
     if options.json:
         print(json.dumps(rows, indent=2))
     else:

@@ -149,19 +149,44 @@ class Placed(Part):
     overrun: float = absent()
 
 
+class OnFront(Point):
+    """`takes` says which slots: `free slots`, `others' slots` (who is delayed, at a price), `whole slots`."""
+
+    takes: str
+
+
 class Chosen(Part):
-    """`front` are the plans that no other beats, `best_effort` what the queue alone would give."""
+    """`front` are the plans that no other beats, `best_effort` what the queue alone would give; `notes` say what was
+    not looked at."""
 
     method: str
-    front: list[Point]
+    front: list[OnFront]
+    notes: list[str]
     cost: float | None
     makespan: float | None
     best_effort: Point | None
     stages: list[Placed]
 
 
+class InReservations(Part):
+    """The jobs of stages that have a reservation each."""
+
+    by: Literal["reservations"]
+    jobs: dict[str, int]
+
+
+class InChain(Part):
+    """Workflows that were handed over as chains, and `why` nothing is reserved; null: the next tick takes it on."""
+
+    by: Literal["chain"]
+    why: str
+    workflows: dict[str, int | None]
+
+
 class Plan(Answer, Chosen):
-    """The chosen plan."""
+    """The chosen plan. `run`: with --reserve, how it is run."""
+
+    run: InReservations | InChain = absent()
 
 
 class Booked(Document):
@@ -172,10 +197,17 @@ class Booked(Document):
     end: float
 
 
+class RunThere(Document):
+    """Whether it runs there in `reservations` or as a `chain`."""
+
+    by: str
+
+
 class Reserved(Document):
     """A plan as the site answered that it is reserved at, whatever release that has."""
 
     stages: list[Booked]
+    run: RunThere = absent()
 
 
 class PlacedThere(Placed):

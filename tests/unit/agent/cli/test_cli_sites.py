@@ -78,7 +78,7 @@ def test_a_plan_at_one_site_is_reserved_there(world):
     assert (code, err) == (0, "far: Submitted batch job 7 for stage a into its reservation\n")
     assert [s["start"] for s in json.loads(out)["reserved"]["stages"]] == [6, 10]
     words = (world.folder / "words").read_text().strip()
-    asked = "--method moga --alpha 0.5 --seed 1 -A default --deadline @40 --budget 150.0"
+    asked = "--alpha 0.5 --seed 1 -A default --deadline @40 --budget 150.0"
     assert words == f"plan - --reserve --json {asked}"
     shipped = json.loads((world.folder / "shipped").read_text())
     first, second = shipped["stages"]
@@ -149,7 +149,7 @@ def test_a_site_that_does_not_answer_is_left_out_and_said(world):
             2,
             "--reserve: the plan uses near and far, and only a plan at one site can",
         ),
-        (BOTH, ("--reserve", "--method", "best-effort"), 2, "best effort reserves nothing"),
+        (BOTH, ("--reserve", "--method", "paper"), 2, "--reserve: the method paper charges whole slots"),
         ("sites: {far: {queue: far.json}}\npatience: 5m", ("--reserve",), 2, "--reserve: far is a queue file"),
         (BOTH, ("--site", "moon"), 2, "--site: there is no site 'moon' (sites: near, far)"),
         (BOTH, ("--queue", "near.json"), 2, "a queue file is a site with `queue: FILE`"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from penstock.api import JobSpec
 from penstock.cli import main
+from penstock.errors import NotPermitted
 from penstock.values.durations import duration_text
 from penstock_lab.mock import control
 from penstock_lab.mock.client import MockClient
@@ -125,6 +128,53 @@ def test_nothing_is_reserved_where_the_picture_cannot_be_drawn(queue):
     assert told(queue, "hold", "list", "--all")["holds"] == []
 
 
+def test_who_may_not_reserve_gets_a_chain_of_jobs(queue, monkeypatch):
+    """Without an agent, which runs it, both are said; with one it is handed over."""
+    told_ = queue("plan", "flow.yaml", "--reserve", "--method", "best-effort")
+    assert told_.returncode == 3 and "nothing is reserved: best effort is what the queue alone gives; and as a" in (
+        told_.stderr
+    )
+    monkeypatch.setattr(MockClient, "reserve", _refused)
+    done = queue("plan", "flow.yaml", "--reserve")
+    assert done.returncode == 3
+    assert "nothing is reserved: not permitted: Access/permission denied; and as a chain: " in done.stderr
+    handed = []
+    monkeypatch.setattr("penstock.cli.reserve.hand_over", lambda config, flow, how: handed.append((flow, how)) or 7)
+    done = queue("plan", "flow.yaml", "--reserve")
+    assert done.returncode == 0, done.stderr
+    assert "Nothing is reserved: not permitted: Access/permission denied. It runs as a chain of jobs under `auto`" in (
+        done.stdout
+    )
+    assert "flow is submitted as workflow 7" in done.stdout
+    assert told(queue, "plan", "flow.yaml", "--reserve")["run"] == {
+        "by": "chain",
+        "why": "not permitted: Access/permission denied",
+        "workflows": {"flow": 7},
+    }
+    assert [(flow.name, [s.time_limit for s in flow.stages], how) for flow, how in handed] == [
+        ("flow", [600.0, 1200.0], "auto")
+    ] * 2
+    assert told(queue, "hold", "list")["holds"] == [], "nothing is left of what was tried"
+
+
+async def _refused(self, spec):
+    raise NotPermitted("Access/permission denied")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [path.name for path in sorted(Path(os.environ.get("PENSTOCK_WORKFLOWS", "/nowhere")).glob("*.json"))] or [""],
+)
+def test_real_workflows_are_planned_without_any_option(queue, name):
+    if not name:
+        missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        missing("PENSTOCK_WORKFLOWS must name a folder with instances of https://github.com/wfcommons/WfInstances")
+    file = str(Path(os.environ["PENSTOCK_WORKFLOWS"]) / name)
+    assert told(queue, "plan", file)["makespan"] > 0
+    (Path.cwd() / "empty.json").write_text('{"procs": 4}')
+    assert told(queue, "plan", file, "--queue", "empty.json")["makespan"] > 0
+
+
 def test_only_commands_that_take_a_queue_file_say_so(queue):
     assert "--queue FILE" in queue("quote", "--help").stdout
     assert "--queue" not in queue("hold", "open", "--help").stdout
@@ -149,7 +199,7 @@ def test_holds_and_the_ledger(queue):
         (("ledger", "--budget", "5"), "--account is missing"),
         (("hold", "cancel", "99"), "there is no hold 99"),
         (("hold", "cancel", "9" * 20), "there is no hold 99999999999999999999"),
-        (("plan", "flow.yaml", "--reserve", "--method", "best-effort"), "best effort reserves nothing"),
+        (("plan", "flow.yaml", "--reserve", "--method", "paper"), "the method paper charges whole slots"),
         (("plan", "flow.yaml", "--reserve", "--queue", "x.json"), "--reserve is for a cluster"),
     ):
         done = queue(*wrong)

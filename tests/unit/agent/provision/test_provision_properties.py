@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 
 from penstock.future.bits import BitProfile
 from penstock.future.plan import Claim, ClusterQueue, PendingJob, make_plan
-from penstock.provision.dag import best_effort_cost, one_site
+from penstock.provision.dag import best_effort_cost, one_site, ranks
 from penstock.provision.front import Evaluation
-from penstock.provision.greedy import SlotSite, greedy
+from penstock.provision.greedy import SlotSite, as_market, buy, by_deadline, greedy
 from penstock.provision.heft import Scheduler
 from penstock.provision.moga import MogaSettings, moga
-from penstock.provision.pricing import PaperPricing, quote, quote_all
+from penstock.provision.pricing import PaperPricing, plain_price, quote, quote_all
+from penstock.provision.situation import Situation
 from penstock.provision.slots import Slot, cost, default_horizon, free_slots
 from penstock.provision.table import SlotTable
 from penstock.provision.var import WaitSample, when_to_submit
+from penstock.provision.workflows import METHODS, plan_workflow
 
 SIZE = 6
 ALL = (1 << SIZE) - 1
@@ -191,6 +193,77 @@ def test_plans_on_slots(queue, dag, seed):
         for t in schedule.placed:
             assert t.start >= max((ends[e.parent] for e in dag.into(t.task)), default=0)
         assert i == 0 or points[i - 1].makespan > p.makespan
+
+
+class Nights:
+    """Half the price from the tenth unit of time on."""
+
+    name, penalty = "nights", 0.1
+
+    def unit(self, start: float, duration: float) -> float:
+        return 1.0 if start < 10 else 0.5
+
+    def shape(self, endless: bool) -> tuple[bool, bool]:
+        return endless, endless
+
+    def weight(self, procs: int, qos: str, account: str) -> float:
+        return float(procs)
+
+
+@relaxed
+@given(queues("conservative"), workflows(), st.integers(0, 3), st.sampled_from([PRICING, Nights()]))
+def test_no_plan_of_any_method_beats_one_of_the_front(queue, dag, seed, pricing):
+    situation = Situation(queue, tuple(f"n{i}" for i in range(SIZE)), pricing)
+    found = plan_workflow(situation, dag, seed=seed)
+    assert found.queue_alone is not None and not found.notes
+    assert [(p.cost, p.makespan) for p in found.front] == sorted((p.cost, p.makespan) for p in found.front)
+    others = [(found.queue_alone.cost, found.queue_alone.makespan)]
+    for method in METHODS:
+        for alpha in (i / 10 for i in range(11)) if method == "greedy" else (0.5,):
+            others += [p[:2] for p in plan_workflow(situation, dag, method, alpha, seed=seed).front]
+    for cost_, makespan in others:
+        for p in found.front:
+            assert not (cost_ <= p.cost and makespan <= p.makespan and (cost_ < p.cost or makespan < p.makespan))
+
+
+@relaxed
+@given(queues("conservative"), workflows(), st.floats(0, 1), st.sampled_from([PRICING, Nights()]))
+def test_a_plan_costs_what_the_ledger_books_for_its_slots(queue, dag, alpha, pricing):
+    found = plan_workflow(Situation(queue, tuple("abcdef"), pricing), dag, alpha=alpha)
+    placed, prices = found.schedule.placed, found.prices or (0.0,) * len(dag.tasks)
+    assert sorted(p.task for p in placed) == list(range(len(dag.tasks)))
+    booked, taken, ends = 0.0, queue.taken(), {p.task: p.end for p in placed}
+    for p, f in zip(placed, prices, strict=True):
+        procs, length = dag.tasks[p.task].procs, p.end - p.start
+        assert p.nodes.bit_count() == procs and length == dag.tasks[p.task].durations[0]
+        assert p.start >= max((ends[e.parent] for e in dag.into(p.task)), default=0)
+        assert taken.common(p.start, p.end, p.nodes) == p.nodes, "two have the same node, or somebody runs there"
+        taken.block(p.nodes, p.start, p.end)
+        booked += plain_price(pricing, procs, p.start, length) + f
+    assert math.isclose(booked, found.schedule.cost, rel_tol=1e-12)
+    assert found.schedule.makespan == max(ends.values())
+
+
+def test_what_is_too_much_work_is_said():
+    queue = ClusterQueue(SIZE, 0, (), tuple(PendingJob(f"j{i}", 1, 2, ALL, 1) for i in range(1000)))
+    dag = one_site([(f"t{i}", 1, 1, ()) for i in range(8)])
+    found = plan_workflow(Situation(queue, tuple("abcdef"), PRICING), dag)
+    assert found.notes == (
+        "Slots that others wait for were not looked at: 8 stages and 1000 waiting jobs are many: "
+        "--method greedy buys one plan.",
+    )
+
+
+@relaxed
+@given(queues("conservative"), workflows(), st.integers(0, 30))
+def test_the_cheapest_plan_for_a_deadline_keeps_it_where_the_fastest_slots_do(queue, dag, deadline):
+    market = as_market(SlotSite("here", queue, PRICING))
+    found = buy(dag, (market,), by_deadline(dag, deadline), 0)
+    if max(float(rank) for rank in ranks(dag)) > deadline:
+        assert found.makespan > deadline
+    free = plan_workflow(Situation(queue, tuple("abcdef"), PRICING), dag, "best-effort").schedule
+    if found.makespan <= deadline < free.makespan:
+        assert found.cost >= best_effort_cost(dag)
 
 
 @relaxed
