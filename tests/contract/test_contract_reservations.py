@@ -1,7 +1,7 @@
 """What a backend guarantees of reservations and licences (`penstock.slurm.base`)."""
 
 import pytest
-from contract_jobs import NODES, RUNNING, running, sleeper
+from contract_jobs import COMPLETED, NODES, RUNNING, running, sleeper
 
 from penstock.api import License, Reservation, ReservationSpec
 from penstock.errors import Infeasible, NotNow, NotPermitted
@@ -101,6 +101,35 @@ async def test_jobs_in_a_reservation(world):
 
     await world.settle(deleted)
     await world.until(outside, RUNNING)
+
+
+async def test_a_waiting_job_is_put_into_a_reservation_and_out_of_it(world):
+    backend = world.backend
+    blocker = await running(world, nodes=8)
+    job = await backend.submit(sleeper(1))
+    child = await backend.submit(sleeper(1, dependency=f"afterok:{job}"))
+    first = await world.admin.reserve(wanted(world, "pst-r1", start=3600.0))
+    await world.admin.reserve(wanted(world, "pst-r2", start=4800.0, users=(world.other.whoami(),)))
+    await backend.update(job, reservation=first.name)
+    assert (await world.look(job)).reservation == "pst-r1"
+    with pytest.raises(NotPermitted):
+        await backend.update(job, reservation="pst-r2")  # which is somebody else's
+    with pytest.raises(Infeasible):
+        await backend.update(job, reservation="pst-r3")
+    with pytest.raises(NotPermitted):
+        await world.other.update(job, reservation="pst-r2")
+    with pytest.raises(Infeasible):
+        await backend.update(blocker, reservation=first.name)
+    await backend.update(child, reservation=first.name)  # one that depends on another, too
+    assert (await world.look(child)).reservation == "pst-r1"
+    with pytest.raises(NotNow):
+        await world.admin.unreserve("pst-r1")
+    for number in (job, child):
+        await backend.update(number, reservation="")
+        assert (await world.look(number)).reservation == ""
+    await world.admin.unreserve("pst-r1")
+    await backend.cancel(blocker)
+    await world.until(job, COMPLETED)
 
 
 async def test_a_flex_job_may_be_wider_than_its_reservation_and_begin_before_it(world):

@@ -207,6 +207,25 @@ def test_a_stage_that_misses_its_slot_gets_another_one(cluster: Cluster) -> None
 
 
 @pytest.mark.long  # as above
+def test_a_planned_workflow_moves_up_when_others_end_before_their_limits(queue: Cluster) -> None:
+    desk = Desk(queue, "operator")
+    desk.write("flow.yaml", FLOW)
+    planned = desk.told("plan", "flow.yaml", "--alpha", "1", "--reserve")
+    starts, jobs = {s["name"]: s["start"] for s in planned["stages"]}, planned["run"]["jobs"]
+    assert starts["second"] > time.time() + 400, "behind those who run and wait"
+    queue.run_as("bob", ["scancel", "--me"])
+    said = until(lambda: desk.told("hold", "tick")["changes"], "a change")
+    assert "stage second gets another slot: it can begin earlier" in "".join(said)
+    until(lambda: desk.told("hold", "tick") and (desk.home / "second.at").exists(), "the second stage", 240)
+    assert int((desk.home / "first.at").read_text()) < int((desk.home / "second.at").read_text())
+    assert int((desk.home / "second.at").read_text()) < starts["second"] - 120
+    asked = ["sacct", "-n", "-X", "-P", "-j", str(jobs["second"]), "-o", "State"]
+    until(lambda: queue.run_as("operator", asked).stdout.split() == ["COMPLETED"], "the end of the same job")
+    until(lambda: not desk.told("hold", "tick")["holds"], "the holds to be settled", 180)
+    assert "No reservations" in desk.reservations()
+
+
+@pytest.mark.long  # as above
 def test_a_paused_agent_leaves_a_planned_workflow_alone(cluster: Cluster, make_agent) -> None:
     agent = make_agent("operator", provision={"margin": 60}).start()
     done = agent.run("operator", "plan", agent.write(FLOW), "--alpha", "0", "--reserve", "--json")

@@ -29,7 +29,8 @@ from penstock.host.files import lock
 from penstock.provision.holding import Hold, Limits
 from penstock.provision.live import from_snapshot, partition_of
 from penstock.provision.pricing import Pricing
-from penstock.provision.repair import Find, Free
+from penstock.provision.repair import Free, Holes
+from penstock.provision.situation import Situation
 from penstock.slurm.base import Reader
 from penstock.state.ownership import denied
 from penstock.workflow.state import WorkflowRun
@@ -78,6 +79,7 @@ class Reservations:
         self._path = ledger_path(config)
         self.backend = backend
         self.ledger = open_ledger(config)
+        self._free: dict[str, _FreeSlots] = {}
         self.holds = Holds(backend, executor, self.ledger, Limits.preset(provision.limits), requested)
         self.runs = ReservedRuns(backend, executor, self.holds, self.ledger, provision.earlier / 3600)
 
@@ -108,20 +110,45 @@ class Reservations:
     async def tick(self) -> tuple[Mapping[int, Hold], list[str]]:
         """One pass over all holds and all runs: the holds as they stand, and what was changed, in words. What is paused
         is left as it is; holds that are over are settled all the same, or their nodes would stay empty."""
+        self._free = {}
         found = await self.holds.tick()
-        return found, await self.runs.advance(self._finder)
+        return found, await self.runs.advance(self._holes)
 
-    async def _finder(self, run: WorkflowRun) -> Find:
-        """The search for other slots of a run's stages, on the cluster as it is now."""
-        snapshot = await take_snapshot(self.backend)
-        partition = partition_of(snapshot, run.workflow.partition)
-        situation = from_snapshot(snapshot, partition, pricing_rules(self._config))
-        free = situation.plan().profile
-        soonest = math.ceil(snapshot.taken_at + LEAD)
+    async def _holes(self, run: WorkflowRun) -> Holes:
+        """What is free for the stages of a run, as it was first looked at in this pass."""
+        partition = run.workflow.partition or ""
+        if partition not in self._free:
+            snapshot = await take_snapshot(self.backend)
+            asked = partition_of(snapshot, partition or None)
+            situation = from_snapshot(snapshot, asked, pricing_rules(self._config))
+            self._free[partition] = _FreeSlots(
+                situation, math.ceil(snapshot.taken_at + LEAD), self._config.provision.margin
+            )
+        return self._free[partition]
 
-        def find(nodes: int, duration: float, after: float) -> Free | None:
-            length = 60 * math.ceil((duration + self._config.provision.margin) / 60)
-            found = free.earliest(nodes, length, max(math.ceil(after), soonest), situation.within)
-            return None if found is None else Free(found[0], situation.named(found[1]))
 
-        return find
+class _FreeSlots:
+    """What the plan of the queue leaves free, but for what was taken; slots are whole minutes long."""
+
+    def __init__(self, situation: Situation, soonest: float, margin: float) -> None:
+        self._situation, self._soonest, self._margin = situation, soonest, margin
+        self._profile = situation.plan().profile
+        self._nodes: dict[Free, int] = {}
+
+    def find(self, nodes: int, duration: float, after: float) -> Free | None:
+        """See `Holes`."""
+        found = self._profile.earliest(
+            nodes, self._length(duration), max(math.ceil(after), self._soonest), self._situation.within
+        )
+        if found is None:
+            return None
+        free = Free(found[0], self._situation.named(found[1]))
+        self._nodes[free] = found[1]
+        return free
+
+    def take(self, hole: Free, duration: float) -> None:
+        """See `Holes`."""
+        self._profile.block(self._nodes[hole], hole.start, hole.start + self._length(duration))
+
+    def _length(self, duration: float) -> int:
+        return 60 * math.ceil((duration + self._margin) / 60)

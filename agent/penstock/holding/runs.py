@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import Final
 
 from penstock.api import AccountingRecord, Decision, Job, Reason, Snapshot, Verb
-from penstock.core.executor import Concern, Executor
+from penstock.core.executor import Concern, Executor, Payload
 from penstock.errors import Infeasible, LeftAlone, NotFound, NotNow, NotPermitted, PenstockError
 from penstock.holding.holds import Holds
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Hold, HoldPhase, WantedSlot
 from penstock.provision.pricing import cancelling
-from penstock.provision.repair import CAN_BEGIN_EARLIER, Drop, Find, SlotChange, StageNow, StageProgress, repair
+from penstock.provision.repair import CAN_BEGIN_EARLIER, Drop, Free, Holes, SlotChange, StageNow, StageProgress, repair
 from penstock.slurm.base import Reader
 from penstock.waits.base import Estimate
 from penstock.workflow.carrying import Carrier, subject_of
@@ -32,8 +32,8 @@ from penstock.workflow.turn import fresh
 
 __all__ = ["Finder", "ReservedRuns"]
 
-Finder = Callable[[WorkflowRun], Awaitable[Find]]
-"""Makes the search for free slots from a look at the cluster as it is now."""
+Finder = Callable[[WorkflowRun], Awaitable[Holes]]
+"""Makes what is free for a run's stages from a look at the cluster as it is now."""
 
 Records = Mapping[int, AccountingRecord]
 """What accounting says of jobs that are not in the queue any more, by their numbers."""
@@ -59,6 +59,20 @@ class _Page:
         if self.runs[run.id] != run:
             self._ledger.store_run(run)
             self.runs[run.id] = run
+
+
+class _Nothing:
+    """No hole at all; whether one was looked for."""
+
+    searched = False
+
+    def find(self, nodes: int, duration: float, after: float) -> Free | None:
+        """See `Holes`."""
+        self.searched = True
+        return None
+
+    def take(self, hole: Free, duration: float) -> None:
+        """See `Holes`."""
 
 
 class ReservedRuns:
@@ -180,14 +194,10 @@ class ReservedRuns:
         run = page.run
         over = [s.held for s in run.stages if s.phase.final and not self._ledger.hold(s.held.hold).phase.final]
         page.save(_leaving(run, *over))
-        stages, now, searched = self._now(page.run, snapshot.jobs), self._backend.now(), []
-
-        def nothing(*_search: float) -> None:
-            searched.append(True)
-
+        stages, now, asked = self._now(page.run, snapshot.jobs), self._backend.now(), _Nothing()
         notice = self._holds.limits.notice
-        changes = repair(stages, now, nothing, self._second, notice)
-        if searched:  # only then the whole cluster is looked at
+        changes = repair(stages, now, asked, self._second, notice)
+        if asked.searched:  # only then the whole cluster is looked at
             changes = repair(stages, now, await finder(page.run), self._second, notice)
         for change in changes:
             if isinstance(change, Drop):
@@ -210,7 +220,8 @@ class ReservedRuns:
         return out
 
     async def _move(self, page: _Page, move: SlotChange, news: list[str]) -> None:
-        """The new slot first; the old one is given up once the job stands for the new one."""
+        """The new slot first; the old one is given up once the job stands for the new one. For an earlier slot a job
+        that waits is put from one into the other, which its owner may, and keeps its number: others depend on it."""
         run = page.run
         place = next(i for i, stage in enumerate(run.stages) if stage.name == move.stage)
         stage, length = run.stages[place], run.units[place].time_limit
@@ -232,10 +243,31 @@ class ReservedRuns:
         if held.phase is not HoldPhase.HELD:
             _kept(page, move, held.reason, news)
             return
-        again = replace(fresh(stage), attempt=0, slot=StageSlot(wanted.name, number, moves, stage.held.whole))
+        slot = StageSlot(wanted.name, number, moves, stage.held.whole)
+        again = replace(fresh(stage), attempt=0, slot=slot)
+        if move.why == CAN_BEGIN_EARLIER and stage.phase is Stands.QUEUED and stage.job is not None:
+            if not await self._put(page, stage, stage.job, wanted.name):
+                await self._holds.cancel(number)
+                return  # it has begun in the slot that it has, or is gone: the next pass sees which
+            again = replace(stage, slot=slot)
         run = _leaving(run, stage.held)
         page.save(replace(run.put(place, again), told={**run.told, move.stage: move.why}))
         news.append(f"stage {move.stage} gets another slot: {move.why}")
+
+    async def _put(self, page: _Page, stage: StageRun, job: int, slot: str) -> bool:
+        """Have a job that waits stand for another slot. Whether it does."""
+        payload: Payload = {"job": job, "slot": slot}
+        try:
+            await self._executor.act(
+                "change",
+                subject_of(page.run, stage.name),
+                payload,
+                lambda slurm: slurm.update(job, reservation=slot),
+                self._concern(page.run),
+            )
+        except (Infeasible, NotPermitted):
+            return False
+        return True
 
     async def _held(self, wanted: WantedSlot) -> tuple[int, Hold]:
         """A hold of this name, opened now or before a kill."""

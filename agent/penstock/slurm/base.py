@@ -218,6 +218,7 @@ class Changer(Protocol):
         reset_age: bool = False,
         nice: int | None = None,
         nodes: int | None = None,
+        reservation: str | None = None,
     ) -> None:
         """Change what is given, leave the rest. An empty `dependency` removes it; `begin` is the earliest start, also
         of a job that had none, and leaves a hold of anybody as it is; `nodelist` are the nodes it must have, none: any.
@@ -227,8 +228,9 @@ class Changer(Protocol):
         its age. What it has asked for in all, such as tasks, stays.
         `reset_age`: it ages from now on (ResetAccrueTime), if it was known from when on it would; without that a job
         whose `begin` is brought forward ages from the old one. A user may lower, not raise, the priority of a job and
-        the time limit of one that runs (`NotPermitted`). Only a pending job takes a `dependency`, a `begin`, a
-        `nodelist`, `nodes` or `reset_age` (`Infeasible`)."""
+        the time limit of one that runs (`NotPermitted`). `reservation` is the one that it runs in, empty: in none
+        (`Infeasible`: there is none of this name, `NotPermitted`: it is not for this user). Only a pending job takes
+        a `dependency`, a `begin`, a `nodelist`, `nodes`, a `reservation` or `reset_age` (`Infeasible`)."""
         ...
 
     async def reserve(self, spec: ReservationSpec) -> Reservation:

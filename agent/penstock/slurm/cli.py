@@ -165,6 +165,7 @@ class CliBackend(CliSubmission):
         reset_age: bool = False,
         nice: int | None = None,
         nodes: int | None = None,
+        reservation: str | None = None,
     ) -> None:
         """See `Backend.update`. Slurm keeps limits in whole minutes: rounded up. An ended job is `Infeasible`."""
         changes = []
@@ -184,19 +185,27 @@ class CliBackend(CliSubmission):
             changes.append(f"Nice={int(nice)}")
         if nodes is not None:
             changes += await self._size(job, int(nodes))
+        if reservation is not None:
+            await self._pending(job, "be put into a reservation")  # of one that runs Slurm takes it, to no effect
+            changes.append(f"ReservationName={reservation}")
         if changes:
             # "Changes to job priority are not persistent": said to a user whose change was made all the same.
             tolerated = ["are not persistent"] if priority is not None else []
             await self._change(["scontrol", "update", f"jobid={int(job)}", *changes], tolerated=tolerated)
 
-    async def _size(self, job: int, nodes: int) -> list[str]:
-        """The words for so many nodes. Of more than there are Slurm makes half of the change, or all of it and never
-        starts the job; nor does it where the processors are left that more nodes had."""
+    async def _pending(self, job: int, what: str) -> Job:
+        """The job, if it waits; `what` only such a one can do."""
         seen = await self._look(job)
         if seen is None:
             raise NotFound(f"job {job} is not there")
         if not seen.pending:
-            raise Infeasible(f"job {job} is {seen.state}; only a pending job can ask for another number of nodes")
+            raise Infeasible(f"job {job} is {seen.state}; only a pending job can {what}")
+        return seen
+
+    async def _size(self, job: int, nodes: int) -> list[str]:
+        """The words for so many nodes. Of more than there are Slurm makes half of the change, or all of it and never
+        starts the job; nor does it where the processors are left that more nodes had."""
+        seen = await self._pending(job, "ask for another number of nodes")
         await self._check_size(seen.partition.partition(",")[0], nodes)
         cpus = max(math.ceil(seen.num_cpus * nodes / max(seen.least_nodes, 1)), 1)
         return [f"NumNodes={nodes}-{nodes}", f"NumCPUs={cpus}"]  # one number of nodes leaves the most as it is

@@ -236,6 +236,7 @@ class PyslurmBackend(CliBackend):
         reset_age: bool = False,
         nice: int | None = None,
         nodes: int | None = None,
+        reservation: str | None = None,
     ) -> None:
         """See `Backend.update` and `CliBackend.update`."""
         changes: dict[str, object] = {}
@@ -248,7 +249,7 @@ class PyslurmBackend(CliBackend):
         if begin is not None:
             changes["begin_time"] = begin
         # What pyslurm cannot say, or says and does not do.
-        commanded = reset_age or any(new is not None for new in (nodelist, nice, nodes))
+        commanded = reset_age or any(new is not None for new in (nodelist, nice, nodes, reservation))
         if not changes and not commanded:
             return
         if not commanded and await self._fits():
@@ -267,6 +268,7 @@ class PyslurmBackend(CliBackend):
             reset_age=reset_age,
             nice=nice,
             nodes=nodes,
+            reservation=reservation,
         )
 
     async def hold(self, job: int) -> None:

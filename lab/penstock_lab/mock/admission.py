@@ -16,7 +16,7 @@ from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.jobs import SimJob
 from penstock_lab.mock.speedup import Work
 
-__all__ = ["checked_dependency", "make_job", "required_nodes"]
+__all__ = ["check_reservation", "checked_dependency", "make_job", "required_nodes"]
 
 _FEATURE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
 # From this release on a dependency on the outcome of a forgotten job is refused; before, it was dropped silently.
@@ -86,7 +86,7 @@ def make_job(engine: Engine, user: str, spec: JobSpec | Allocation, work: Work |
         tasks, throttle = parse_array(spec.array, config.max_array)
         job.array = Array(0, tasks, throttle)
     if spec.reservation:
-        _check_reservation(engine, job)
+        check_reservation(engine, job, job.reservation)
     return job
 
 
@@ -117,8 +117,9 @@ def _mask(engine: Engine, names: Collection[str]) -> int:
         raise Infeasible(f"Invalid node name specified: {e.args[0]}") from None
 
 
-def _check_reservation(engine: Engine, job: SimJob) -> None:
-    held = engine.reservations.get(job.reservation)
+def check_reservation(engine: Engine, job: SimJob, name: str) -> None:
+    """Raise what Slurm says of a job that may not, or cannot, run in the reservation of this name."""
+    held = engine.reservations.get(name)
     if held is None:
         raise Infeasible("Requested reservation is invalid")
     if not held.admits(job.user, job.account):

@@ -304,6 +304,7 @@ class MockBackend:
         reset_age: bool = False,
         nice: int | None = None,
         nodes: int | None = None,
+        reservation: str | None = None,
     ) -> None:
         """Change a job."""
         self.driver.settle()
@@ -318,6 +319,7 @@ class MockBackend:
             reset_age=reset_age,
             nice=nice,
             nodes=nodes,
+            reservation=reservation,
         )
         self.driver.settle()
 

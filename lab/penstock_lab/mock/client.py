@@ -233,6 +233,7 @@ class MockClient:
         reset_age: bool = False,
         nice: int | None = None,
         nodes: int | None = None,
+        reservation: str | None = None,
     ) -> None:
         """Change a job."""
         await self._call(
@@ -246,6 +247,7 @@ class MockClient:
             reset_age=reset_age,
             nice=nice,
             nodes=nodes,
+            reservation=reservation,
         )
 
     async def close(self) -> None:

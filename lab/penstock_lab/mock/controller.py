@@ -26,7 +26,7 @@ from penstock.future.bits import lowest
 from penstock.future.planner import Ask
 from penstock.slurm.records import of_array
 from penstock.values import merging
-from penstock_lab.mock.admission import checked_dependency, make_job, required_nodes
+from penstock_lab.mock.admission import check_reservation, checked_dependency, make_job, required_nodes
 from penstock_lab.mock.begin import begin_time
 from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.jobs import SimJob
@@ -191,6 +191,7 @@ class Controller:
         reset_age: bool = False,
         nice: int | None = None,
         nodes: int | None = None,
+        reservation: str | None = None,
     ) -> None:
         """`scontrol update`: all of it or nothing."""
         found, operator = self.engine.job(job), self._operator(user)
@@ -198,7 +199,8 @@ class Controller:
         if found.state.ended:
             raise Infeasible(f"Job {job} has already completed ({found.state})")
         pending = found.state is JobState.PENDING
-        if not pending and (reset_age or any(new is not None for new in (dependency, begin, nodelist, nodes))):
+        only_pending = (dependency, begin, nodelist, nodes, reservation)
+        if not pending and (reset_age or any(new is not None for new in only_pending)):
             raise Infeasible(f"Job {job} is no longer pending execution")
         if time_limit is not None and time_limit > found.time_limit and not operator:
             allowed = self.engine.partitions[found.partition].max_time or math.inf
@@ -216,10 +218,14 @@ class Controller:
         required = None if nodelist is None else required_nodes(self.engine, nodelist, found.partition)
         begins = None if begin is None else begin_time(begin, self.engine.now)
         spec = found.spec if nodes is None else self._resized(found, nodes)
+        if reservation:
+            check_reservation(self.engine, found, reservation)
         if time_limit is not None:
             found.time_limit = time_limit
         if nodes is not None:
             found.spec, found.num_nodes = spec, nodes
+        if reservation is not None and isinstance(found.spec, JobSpec):
+            found.spec = replace(found.spec, reservation=reservation or None)
         if parsed is not None:
             found.dependency = parsed
         if reset_age and found.accrued is not None:

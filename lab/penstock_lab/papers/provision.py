@@ -14,7 +14,9 @@ from penstock.provision.front import Evaluation, trade_off
 from penstock.provision.heft import Scheduler
 from penstock.provision.moga import MogaSettings, moga
 from penstock_lab.papers.chapters import Tell
+from penstock_lab.papers.provision_front import fronts
 from penstock_lab.papers.provision_greedy import greedy_plans
+from penstock_lab.papers.provision_practice import practice
 from penstock_lab.papers.provision_prices import prices
 from penstock_lab.papers.provision_real import against_plan
 from penstock_lab.papers.provision_sites import several_sites
@@ -208,6 +210,8 @@ def loads(out: Path | None, tell: Tell, runs: int) -> Chapter:
 
 PARTS: Final[dict[str, Callable[[Path | None, Tell, int], Chapter]]] = {
     "slots": advertised,
+    "front": fronts,
+    "practice": practice,
     "trade-off": trade_offs,
     "load": loads,
     "prices": prices,

@@ -8,18 +8,20 @@ limit leaves a hole, and those who wait are moved up, each in its turn.
 from __future__ import annotations
 
 import copy
+import math
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Self
 
 from penstock.future.bits import BitProfile
 from penstock.future.plan import Claim, ClusterQueue, PendingJob, make_plan
-from penstock.provision.besteffort import when_parents_end
-from penstock.provision.dag import Dag
-from penstock.provision.pricing import Quote
+from penstock.provision.dag import Dag, DagTask, rank_order
+from penstock.provision.pricing import PaperPricing, Quote
+from penstock.provision.slots import Slot, default_horizon, free_slots
 from penstock_lab.papers.provision_world import Jobs
 
-__all__ = ["Machine", "Placed", "Seen", "best_effort_on"]
+__all__ = ["Machine", "Placed", "Seen", "best_effort_on", "chain_on"]
 
 _WARM: Final = 14 * 86400.0
 _MEMORY: Final = 1000  # waits of jobs that began, for who wants to learn from them
@@ -62,7 +64,7 @@ class Machine:
         self.seen: list[Seen] = []
         self.waits, self.begun = 0.0, 0
 
-    def copy(self) -> Machine:
+    def copy(self) -> Self:
         """One that goes its own way; the log is shared."""
         twin = copy.copy(self)
         twin._profile, twin._slots = self._profile.copy(), list(self._slots)
@@ -104,6 +106,12 @@ class Machine:
             if start < p.start:
                 self._placed[i] = replace(p, start=start, nodes=nodes)
 
+    def next_event(self) -> float:
+        """When somebody comes next, or ends before the time limit; infinite: nobody does."""
+        early = [p.end for p in (*self._running, *self._placed) if p.run < p.job.duration and p.end > self.now]
+        comes = self.jobs[self._next][0] if self._next < len(self.jobs) else math.inf
+        return min([comes, *early])
+
     def near(self, time: float) -> None:
         """As `to`, but what happened long before is skipped, which hardly anybody remembers: no job of the logs runs
         longer than two days."""
@@ -120,6 +128,26 @@ class Machine:
 
     def submit(self, procs: int, limit: float, run: float | None = None) -> Placed:
         """A job of best effort that comes now, and where it stands as things are."""
+        self._placed.append(placed := self._place(procs, limit, run))
+        return placed
+
+    def submit_ahead_of(self, since: float, procs: int, limit: float) -> Placed:
+        """A job that may start from now on, and stands in the queue before all who came after `since`: those are
+        planned again behind it."""
+        # Whoever would begin at this very instant has not: Slurm goes through the queue when a job has ended.
+        behind = [p for p in self._placed if p.submit > since and p.start >= self.now]
+        self._placed = [p for p in self._placed if p.submit <= since or p.start < self.now]
+        for p in behind:
+            self._profile.open(p.nodes, p.start, p.start + p.job.duration)
+        self._placed.append(placed := replace(self._place(procs, limit, None), submit=since))
+        for p in behind:
+            found = self._profile.earliest(p.job.procs, p.job.duration, self.now, self.everything)
+            assert found is not None
+            self._profile.block(found[1], found[0], found[0] + p.job.duration)
+            self._placed.append(replace(p, start=found[0], nodes=found[1]))
+        return placed
+
+    def _place(self, procs: int, limit: float, run: float | None) -> Placed:
         found = self._profile.earliest(procs, limit, self.now, self.everything)
         assert found is not None
         start, nodes = found
@@ -128,7 +156,6 @@ class Machine:
         job = PendingJob(str(self._count), procs, limit, self.everything, float(procs))
         placed = Placed(job, self.now, limit if run is None else run, start, nodes)
         self._inexact = self._inexact or placed.run < limit
-        self._placed.append(placed)
         return placed
 
     def start_of(self, job: Placed) -> float:
@@ -140,6 +167,10 @@ class Machine:
         self._settle()
         running = (Claim(p.job.id, p.nodes, p.start, p.start + p.job.duration) for p in self._running)
         return ClusterQueue(self.size, self.now, (*running, *self._slots), tuple(p.job for p in self._placed))
+
+    def free(self) -> list[Slot]:
+        """What its plan leaves free."""
+        return free_slots(self._profile, default_horizon(self.now, self._profile.times[-1]), PaperPricing())
 
     def _settle(self) -> None:
         """Whoever has begun is no longer waiting, and who has ended is forgotten."""
@@ -182,10 +213,31 @@ class Machine:
 
 def best_effort_on(machine: Machine, dag: Dag) -> float:
     """The makespan from now if each task is submitted when its parents have ended, among all who come meanwhile."""
+    return _follow(machine, dag, lambda task: machine.submit(task.procs, task.durations[0]))
 
-    def submit(when: float, task: int) -> float:
-        machine.to(when)
-        return machine.submit(dag.tasks[task].procs, dag.tasks[task].durations[0]).end
 
+def chain_on(machine: Machine, dag: Dag) -> float:
+    """The same if all tasks are submitted now, each behind its parents, and keep that place in the queue while they
+    wait (priority/basic, ACCRUE_ALWAYS)."""
     now = machine.now
-    return when_parents_end(dag, now, submit) - now
+    return _follow(machine, dag, lambda task: machine.submit_ahead_of(now, task.procs, task.durations[0]))
+
+
+def _follow(machine: Machine, dag: Dag, submit: Callable[[DagTask], Placed]) -> float:
+    """Submit every task when its parents have ended, of those ready at once by rank, and go from one event to the next:
+    whoever waits may be moved up at each."""
+    begin, order = machine.now, rank_order(dag)
+    waiting: dict[int, Placed] = {}
+    ends: dict[int, float] = {}
+    while True:
+        for i in order:
+            ready = all(ends.get(edge.parent, math.inf) <= machine.now for edge in dag.into(i))
+            if ready and i not in waiting and i not in ends:
+                waiting[i] = submit(dag.tasks[i])
+        for i in list(waiting):
+            if (start := machine.start_of(waiting[i])) <= machine.now:
+                ends[i] = start + waiting.pop(i).run
+        if len(ends) == len(dag.tasks):
+            return max(ends.values(), default=begin) - begin
+        own = [end for end in ends.values() if end > machine.now] + [machine.start_of(job) for job in waiting.values()]
+        machine.to(min(*own, machine.next_event()) if own else machine.next_event())

@@ -47,6 +47,19 @@ class Killed(Exception):
     """The process dies here."""
 
 
+class Offered:
+    """These slots, each for one stage of at most so many nodes."""
+
+    def __init__(self, slots, most):
+        self.left, self.most = list(slots), most
+
+    def find(self, nodes, duration, after):
+        return None if nodes > self.most else next((s for s in self.left if s.start >= after), None)
+
+    def take(self, hole, duration):
+        self.left.remove(hole)
+
+
 class World:
     """Four nodes; root holds three slots of a workflow, from 1000, 2000 and 3000 s on."""
 
@@ -85,14 +98,10 @@ class World:
     async def _tend(self):
         await self.holds.tick()
 
-        async def finder(run):
-            def find(nodes, duration, after):
-                few = self.down and nodes > 1
-                return None if few else next((s for s in self.offered if s.start >= after), None)
+        async def holes(run):
+            return Offered(self.offered, 1 if self.down else 4)
 
-            return find
-
-        return await self.runs.advance(finder)
+        return await self.runs.advance(holes)
 
     def to(self, seconds):
         self.backend.clock.advance_to(self.start + seconds)
@@ -375,11 +384,50 @@ def test_slurm_takes_not_all_jobs_and_everything_is_given_back():
     world.over()
 
 
+def moves_up(world):
+    """Slots before all that a plan has."""
+    world.offered = [Free(world.start + at, ("n3", "n4")) for at in (100, 800, 1500)]
+
+
+def test_a_whole_plan_moves_up_and_its_jobs_keep_their_numbers():
+    world = World()
+    world.begin()
+    before = {name: stage.job for name, stage in world.stages().items()}
+    moves_up(world)
+    why = "gets another slot: it can begin earlier"
+    assert world.to(10) == [f"flow-1: stage {name} {why}" for name in "abc"]
+    assert world.reservations() == ["flow-1-a-1", "flow-1-b-1", "flow-1-c-1"]
+    assert {name: stage.job for name, stage in world.stages().items()} == before
+    assert [world.jobs()[job].reservation for job in before.values()] == world.reservations()
+    world.offered = []
+    assert [line for at in (101, 410, 801, 900, 1501, 1600) for line in world.to(at)] == []
+    world.over()
+    assert world.completed() == ["a", "b", "c"]
+
+
+def test_a_job_that_begins_while_it_is_moved_keeps_its_slot():
+    world = World()
+    world.begin()
+    moves_up(world)
+    update = world.backend.update
+
+    async def late(job, **what):
+        raise Infeasible(f"Job {job} is no longer pending execution")
+
+    world.backend.update = late
+    assert world.to(10) == [] and world.reservations() == ["flow-1-a", "flow-1-b", "flow-1-c"]
+    world.backend.update = update
+    assert len(world.to(20)) == 3, "at the next pass"
+
+
+@pytest.mark.parametrize("up", [False, True])
 @pytest.mark.parametrize("call", range(12))
-def test_killed_at_any_request_it_goes_on_from_the_store(call):
+def test_killed_at_any_request_it_goes_on_from_the_store(call, up):
     """The process dies after the n-th changing request of Slurm was done, and another takes over."""
     world = World()
     world.begin()
+    if up:
+        moves_up(world)
     left = [call]
 
     def dying(name):
@@ -398,7 +446,7 @@ def test_killed_at_any_request_it_goes_on_from_the_store(call):
 
     for each in ("submit", "cancel", "reserve", "unreserve", "update"):
         setattr(world.backend, each, dying(each))
-    for at in (900, 1400, 1410, 1420, 1501, 1600, 1700, 3001, 3100, 3110):
+    for at in (10, 20, 30, 101, 410, 801, 900, 1400, 1410, 1420, 1501, 1600, 1700, 3001, 3100, 3110):
         try:
             world.to(at)
         except Killed:

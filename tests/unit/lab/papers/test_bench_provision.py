@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from functools import partial
 
 from penstock.future.plan import make_plan
 from penstock.provision.dag import one_site
+from penstock.provision.orders import free_plans
+from penstock_lab.papers import provision_front, provision_practice
 from penstock_lab.papers.provision_greedy import against_best_effort
-from penstock_lab.papers.provision_machine import Machine, best_effort_on
+from penstock_lab.papers.provision_machine import Machine, best_effort_on, chain_on
+from penstock_lab.papers.provision_practice import PlannedMachine
 from penstock_lab.papers.provision_prices import answers, duplicated, first_days, sell
 from penstock_lab.papers.provision_sites import among_sites, over_sites
 from penstock_lab.papers.provision_var import both_ways
@@ -171,3 +175,57 @@ def test_best_effort_among_sites_goes_where_the_fewest_jobs_are_and_waits_for_th
     # Three come to site 1 while a runs there: b goes to site 0, and its data take 7 s.
     busy = [World(2, [(100, 5, 1), (100, 5, 1)]), World(2, [(100, 3, 1), (105, 9, 1), (105, 9, 1), (105, 9, 1)])]
     assert among_sites(busy, dag, 100) == 13 + 7 + 10
+
+
+LIMITED = [(0, 100, 2, 1000), (0, 900, 2, 1000), (10, 50, 4, 400), (20, 300, 1, 300), (900, 10, 4, 1000)]
+"""(submission, run time, processors, limit): four processors are full at once, and everybody but one ends early."""
+
+
+def test_best_effort_and_a_chain_go_by_when_jobs_really_end():
+    dag = one_site([("a", 2, 60, ()), ("b", 2, 60, ("a",))])
+    machine = PlannedMachine(4, LIMITED)
+    machine.to(30)
+    # The first job ends at 100, and the one of one processor takes its place until 400; its users' limits say 1400.
+    assert best_effort_on(machine.copy(), dag) == 400 + 120 - 30
+    assert chain_on(machine.copy(), dag) == 400 + 120 - 30
+
+
+def test_a_chain_keeps_its_place_and_best_effort_does_not():
+    dag = one_site([("a", 4, 100, ()), ("b", 4, 100, ("a",))])
+    jobs = [(0, 500, 4, 500), (510, 1000, 4, 1000)]
+    machine = PlannedMachine(4, jobs)
+    machine.to(10)
+    assert chain_on(machine.copy(), dag) == 500 + 200 - 10
+    assert best_effort_on(machine.copy(), dag) == 500 + 100 + 1000 + 100 - 10
+
+
+def test_slots_move_up_when_others_end_early_and_nobody_is_delayed_by_it():
+    dag = one_site([("a", 2, 60, ()), ("b", 2, 60, ("a",))])
+    machine = PlannedMachine(4, LIMITED)
+    machine.to(30)
+    plan = min(free_plans(dag, machine.free(), now=30), key=lambda plan: plan.makespan)
+    assert plan.makespan == 1400 + 120 - 30, "behind the job that waits for all four until the limits are over"
+    kept = machine.copy()
+    kept.hold(dag, plan, math.inf)
+    assert kept.finish() == 1520
+    moved = machine.copy()
+    moved.hold(dag, plan, 10.0)
+    moved.to(899)
+    assert [p.start for p in moved._placed] == [1000], "as without a plan"
+    assert moved.finish() == 400 + 120
+
+
+def test_the_parts_of_plans_on_free_slots(monkeypatch):
+    jobs = [(60 * i, 900 + 37 * i % 1200, 1 + i * 7 % 40, 3600) for i in range(400)]
+    for module in (provision_front, provision_practice):
+        monkeypatch.setattr(module, "traces", list)
+    monkeypatch.setattr(provision_front, "read_jobs", lambda logs, site: [job[:3] for job in jobs])
+    monkeypatch.setattr(provision_practice, "read_limited_jobs", lambda logs, site: jobs)
+    monkeypatch.setattr(provision_front, "_SIZES", {"CTC": (3,), "SDSC": (1,)})
+    chapter = provision_front.fronts(None, lambda text: None, 2)
+    assert all(row["floor"] <= row["makespan"] <= row["heft"] + 1e-9 for row in chapter.rows)
+    assert [goal.at_most for goal in chapter.goals] == [0.87, 0.82]
+    chapter = provision_practice.practice(None, lambda text: None, 2)
+    ways = {(row["site"], row["procs"], row["way"]): row["makespan"] for row in chapter.rows}
+    assert len(ways) == 16 and len(chapter.goals) == 4
+    assert all(ways[site, width, "at_once"] <= ways[site, width, "kept"] for site, width, _ in ways)
