@@ -110,32 +110,60 @@ setup_slurm() {
     fi
 }
 
+installed() {
+    local program
+    for program; do command -v "$program" >/dev/null || return 1; done
+}
+
+# Its daemon is not to run by itself here.
+mask_prometheus() {
+    if [ -d /run/systemd/system ]; then systemctl -q mask prometheus.service || true; fi
+}
+
+# All that is missing of Debian's packages by one call, while pip is at work. Should that fail, what follows looks for each
+# by itself, and says what is missing.
+fetch_packages() {
+    local wanted=() PATH=$PATH:/usr/sbin:/sbin
+    installed slurmctld slurmd slurmdbd munged mariadbd sbatch || read -ra wanted <<<"$SLURM_PACKAGES"
+    case ",$EXTRAS," in *,dev,*)
+        installed mmdebstrap || wanted+=(mmdebstrap)
+        installed cc make pkg-config cmake gfortran || wanted+=(gcc libc6-dev gfortran make pkg-config cmake)
+        if ! installed prometheus promtool; then
+            mask_prometheus
+            wanted+=(prometheus)
+        fi
+        installed chromium || wanted+=(chromium fonts-liberation)
+        installed sshfs || wanted+=(sshfs openssh-sftp-server)
+        ;;
+    esac
+    if [ "${#wanted[@]}" -gt 0 ]; then apt_install "${wanted[@]}"; fi
+}
+
 # Other Slurm releases run in file systems of their own, which this builds (penstock cluster up --release).
 setup_bootstrap() {
-    if ! command -v mmdebstrap >/dev/null && is_root && command -v apt-get >/dev/null; then
+    if ! installed mmdebstrap && is_root && command -v apt-get >/dev/null; then
         apt_install mmdebstrap || say "no mmdebstrap: other Slurm releases cannot be built"
     fi
 }
 
 # For libdmr, the C library, and its tests.
 setup_compiler() {
-    if ! { command -v cc && command -v make && command -v pkg-config && command -v cmake && command -v gfortran; } >/dev/null &&
-        is_root && command -v apt-get >/dev/null; then
+    if ! installed cc make pkg-config cmake gfortran && is_root && command -v apt-get >/dev/null; then
         apt_install gcc libc6-dev gfortran make pkg-config cmake || say "no C compiler: libdmr cannot be built"
     fi
 }
 
-# For the tests of the metrics, which a real Prometheus reads. Its daemon is not to run by itself here.
+# For the tests of the metrics, which a real Prometheus reads.
 setup_prometheus() {
-    if ! { command -v prometheus && command -v promtool; } >/dev/null && is_root && command -v apt-get >/dev/null; then
-        if [ -d /run/systemd/system ]; then systemctl -q mask prometheus.service || true; fi
+    if ! installed prometheus promtool && is_root && command -v apt-get >/dev/null; then
+        mask_prometheus
         apt_install prometheus || say "no prometheus: the metrics are tested without it"
     fi
 }
 
 # For the tests of the dashboard, which a real browser shows.
 setup_browser() {
-    if ! command -v chromium >/dev/null && is_root && command -v apt-get >/dev/null; then
+    if ! installed chromium && is_root && command -v apt-get >/dev/null; then
         apt_install chromium fonts-liberation || say "no chromium: the dashboard is tested without a browser"
     fi
 }
@@ -160,7 +188,13 @@ setup_pyslurm() {
     fi
 }
 
+fetched=""
+if is_root && installed apt-get && find_python >/dev/null; then
+    fetch_packages &
+    fetched=$!
+fi
 setup_python
+if [ -n "$fetched" ]; then wait "$fetched" || true; fi
 setup_slurm
 case ",$EXTRAS," in *,all,*) setup_pyslurm ;; esac
 case ",$EXTRAS," in *,dev,*)

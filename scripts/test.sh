@@ -76,9 +76,6 @@ else
     touch "$work/built"
 fi
 
-echo "== style, types, import rules"
-scripts/check.sh
-
 # Lanes side by side: the unit tests compute, those on Slurm mostly wait for it, those of MPI, with Slurm and without,
 # do both. More than five at once make Slurm late. The slowest is seen as it goes, the others at the end.
 run() {
@@ -86,6 +83,10 @@ run() {
     shift
     # Each lane has a folder of its own: in the usual one every session that begins locks the users of the others out.
     python -m pytest --basetemp="$work/$BASHPID" --durations=12 --durations-min=5 "$@" || status=1
+}
+check() {
+    echo "== style, types, import rules"
+    scripts/check.sh || status=1
 }
 # In parts by time, for several lanes.
 unit_agent_a_to_h() {
@@ -151,10 +152,10 @@ lane() {
 }
 seen=slurm_j_to_z
 unseen=("releases pool_jobs unit_agent_q_to_z" "mpi unit_agent_a_to_h" "slurm_a_to_i unit_agent_i_to_p"
-    "limits contract unit_others")
+    "check limits contract unit_others")
 if [ -z "$and_not_long" ]; then
     seen="slurm_j_to_z slurm_a_to_i"
-    unseen=("releases companion" "contract mpi unit_agent_a_to_h unit_agent_i_to_p unit_agent_q_to_z unit_others"
+    unseen=("releases companion" "check contract mpi unit_agent_a_to_h unit_agent_i_to_p unit_agent_q_to_z unit_others"
         "limits pool_jobs resizes")
 fi
 lanes=()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -147,6 +148,27 @@ def test_who_may_not_reserve_gets_a_chain_of_jobs_that_runs_to_its_end(queue: Cl
     assert int((agent.folder / "first.at").read_text()) < int((agent.folder / "second.at").read_text())
     held = agent.run("alice", "hold", "list", "--json")
     assert json.loads(held.stdout)["holds"] == [] and "No reservations" in Desk(queue, "alice").reservations()
+
+
+def test_advice_goes_by_what_a_users_own_jobs_took(cluster: Cluster) -> None:
+    desk = Desk(cluster, "alice")
+    name = f"advised-{os.getpid()}-x"
+    words = ["sbatch", "--parsable", "-N1", "-t60", "-o", "/dev/null", "-J", name, "--array=0-18", "--wrap", "sleep 1"]
+    assert cluster.run_as("alice", words, cwd=desk.home).returncode == 0
+    assert (
+        cluster.run_as("bob", ["sbatch", "-N1", "-t60", "-o", "/dev/null", "-J", name, "--wrap", "true"]).returncode
+        == 0
+    )
+
+    def advised() -> list[dict[str, object]]:
+        jobs = desk.told("advise", "--risk", "5")["jobs"]
+        return [job for job in jobs if job["job"] == "advised-#-x" and job["runs"] == 19]
+
+    (found,) = until(advised, "nineteen tasks in accounting", 120)
+    assert (found["nodes"], found["limit"], found["suggested"], found["risk"]) == (1, 3600.0, 60.0, 0.05)
+    assert found["sooner"] == 0, "nobody waits here"
+    few = [job for job in desk.told("advise")["jobs"] if job["job"] == "advised-#-x"]
+    assert [(job["suggested"], job["risk"]) for job in few] == [(None, 0.05)], "1 % takes 99 runs"
 
 
 def test_the_ledger_books_what_the_plan_says(queue: Cluster) -> None:

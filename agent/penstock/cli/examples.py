@@ -25,6 +25,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         "cancel": (("penstock cancel w3", "Workflow 3 and its jobs."),),
         "more": (("penstock more mosaic 2h", "Its last stages come within two hours."),),
         "retry": (("penstock retry mosaic merge", "One stage, and what comes after it."),),
+        "advise": (("penstock advise --risk 5", "Limits that one run in twenty may exceed."),),
         "waits": (("penstock waits -N 4 -t 2h -p batch", "The wait of a job of 4 nodes for 2 hours."),),
         "slots": (("penstock slots -N 4 -t 2:00:00 --to now+2d", "Where 4 nodes are free for 2 hours."),),
         "quote": (("penstock quote -N 2 -t 3h --at now+1h", "The price of a slot that begins in an hour."),),

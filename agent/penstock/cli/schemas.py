@@ -20,6 +20,7 @@ from penstock.cli.answers import planning, pools, site, workflows
 __all__ = ["answers", "schema_of"]
 
 _AGENT: Final[Mapping[str, Any]] = {
+    "advise": planning.Advice,
     "audit": site.Audit | site.Verified,
     "bags": planning.Bags,
     "cancel": workflows.Cancel,

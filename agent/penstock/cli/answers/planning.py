@@ -129,6 +129,28 @@ class Quotes(Answer):
     quotes: list[Quote]
 
 
+class AdvisedJob(Part):
+    """A kind of job with its last `limit` (s). `suggested` (null: none is) is exceeded with probability `risk`, or the
+    longest run so far is. `sooner`: by how many seconds it would start earlier now; null: not known."""
+
+    job: str
+    nodes: int
+    partition: str
+    runs: int
+    limit: float
+    suggested: float | None
+    risk: float
+    sooner: float | None
+
+
+class Advice(Answer):
+    """Those with the most runs first; for the `risk` that was asked for there must be `runs_needed`."""
+
+    risk: float
+    runs_needed: int
+    jobs: list[AdvisedJob]
+
+
 class Point(Part):
     """What a plan costs and how long it takes."""
 

@@ -111,7 +111,19 @@ def run(place) -> Callable[..., dict[str, Any]]:
 def test_every_command_prints_what_its_schema_says(agent, place, run, monkeypatch):
     number = run("submit", "flow.yaml", "--strategy", "perstage")["run"]
     agent.until(lambda: run("status", number)["workflows"][0]["stages"][1]["job"], "the second stage")
-    for name in ("status", "top", "waits", "slots", "message list", "report", "audit", "tick", "bags", "config show"):
+    for name in (
+        "status",
+        "top",
+        "waits",
+        "advise",
+        "slots",
+        "message list",
+        "report",
+        "audit",
+        "tick",
+        "bags",
+        "config show",
+    ):
         run(name)
     assert run("explain", f"w{number}")["decisions"]
     run("waits", "-N", "1", "-t", "1h")

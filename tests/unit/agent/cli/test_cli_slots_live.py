@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.api import JobSpec
+from penstock.api import AccountingRecord, JobSpec, JobState
 from penstock.cli import main
 from penstock.errors import NotPermitted
 from penstock.values.durations import duration_text
@@ -257,3 +257,37 @@ def test_a_workflow_in_slots_is_shown_explained_and_cancelled_like_any_other(que
     assert queue("explain", name).returncode == 0
     unknown = queue("explain", "nothing")
     assert unknown.returncode == 3 and "no agent answers" in unknown.stderr, "which would know all names"
+
+
+def test_advice_on_time_limits(queue, monkeypatch):
+    now = time.time()
+
+    async def history(self, *, ids=(), name=None, since=None):
+        made = [("fold", 120, 600.0, 3600.0), ("fold", 119, 700.0, 3600.0), ("rare", 3, 60.0, 7200.0)]
+        return [
+            AccountingRecord(
+                i, f"{name}{i}", "alice", "main", "", "", JobState.COMPLETED, 0, 0, 0, now - took, now, limit, 1
+            )
+            for name, count, took, limit in made
+            for i in range(count)
+        ]
+
+    monkeypatch.setattr(MockClient, "history", history)
+    found = told(queue, "advise")
+    assert (found["risk"], found["runs_needed"]) == (0.01, 99)
+    fold, rare = found["jobs"]
+    assert (fold["job"], fold["runs"], fold["limit"], fold["suggested"]) == ("fold#", 239, 3600.0, 720.0)
+    assert fold["risk"] == pytest.approx(1 / 240, abs=1e-6) and fold["sooner"] >= 0
+    assert (rare["suggested"], rare["risk"], rare["sooner"]) == (None, 0.25, None)
+    shown = queue("advise").stdout
+    assert "fold#" in shown and "A risk of 0.01 takes 99 runs; `--risk 5` takes 19." in shown
+    assert told(queue, "advise", "--risk", "30")["jobs"][1]["suggested"] == 60.0
+    for wrong in ("0", "51", "x"):
+        done = queue("advise", "--risk", wrong)
+        assert done.returncode == 2 and "--risk must be above 0, at most 50" in done.stderr
+    monkeypatch.setattr(MockClient, "history", _nothing)
+    assert "Accounting knows of no job of yours in 90 days" in queue("advise").stdout
+
+
+async def _nothing(self, *, ids=(), name=None, since=None):
+    return []
