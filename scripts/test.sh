@@ -77,7 +77,7 @@ else
 fi
 
 # Lanes side by side: the unit tests compute, those on Slurm mostly wait for it, those of MPI, with Slurm and without,
-# do both. More than five at once make Slurm late. The slowest is seen as it goes, the others at the end.
+# do both. More than five at once make Slurm late.
 run() {
     echo "== $1"
     shift
@@ -143,39 +143,37 @@ releases() {
     export PENSTOCK_TEST_UNBUILT
     run "other Slurm releases" tests -m "release$and_not_long"
 }
-# What a lane holds runs one after the other.
+# Each lane takes the next kind that nobody has taken, so what takes longest stands first. The first lane is seen as it
+# goes, what the others print at the end.
+kinds=(mpi slurm_a_to_i limits contract pool_jobs unit_agent_i_to_p unit_agent_q_to_z unit_others unit_agent_a_to_h check)
+if [ -z "$and_not_long" ]; then kinds=(resizes companion "${kinds[@]}"); fi
+kinds=(slurm_j_to_z releases "${kinds[@]}")
 lane() {
     local status=0 kind
     trap 'exit 143' TERM
-    for kind; do "$kind"; done
+    for kind in "${kinds[@]}"; do
+        mkdir "$work/taken-$kind" 2>/dev/null || continue
+        if [ "$1" = seen ]; then "$kind"; else "$kind" >"$work/$kind.out" 2>&1; fi
+    done
     return "$status"
 }
-seen=slurm_j_to_z
-unseen=("releases pool_jobs unit_agent_q_to_z" "mpi unit_agent_a_to_h" "slurm_a_to_i unit_agent_i_to_p"
-    "check limits contract unit_others")
-if [ -z "$and_not_long" ]; then
-    seen="slurm_j_to_z slurm_a_to_i"
-    unseen=("releases companion" "check contract mpi unit_agent_a_to_h unit_agent_i_to_p unit_agent_q_to_z unit_others"
-        "limits pool_jobs resizes")
-fi
 lanes=()
-for kinds in "${unseen[@]}"; do
-    # shellcheck disable=SC2086 # the names of several
-    lane $kinds >"$work/${kinds%% *}.lane" 2>&1 </dev/null &
+for one in seen unseen unseen unseen unseen; do
+    lane "$one" </dev/null &
     lanes+=("$!")
 done
-# shellcheck disable=SC2086 # as above
-lane $seen </dev/null &
-lanes+=("$!")
 groups+=("${lanes[@]}")
 status=0
 for one in "${lanes[@]}"; do
     wait "$one" || status=1
 done
-for kinds in "${unseen[@]}"; do cat "$work/${kinds%% *}.lane"; done
+for kind in "${kinds[@]}"; do
+    if [ -e "$work/$kind.out" ]; then cat "$work/$kind.out"; fi
+done
 # Ten jobs of MPI leave no room for others.
 if [ -z "$and_not_long" ]; then
-    lane stress </dev/null &
+    kinds=(stress)
+    lane seen </dev/null &
     groups+=("$!")
     wait "$!" || status=1
 fi
