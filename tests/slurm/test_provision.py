@@ -101,6 +101,20 @@ def test_without_rights_a_slot_is_held_by_a_job_that_idles(queue: Cluster) -> No
     desk = Desk(queue, "alice")
     refused = desk.run("hold", "open", "-N", "2", "-t", "1m", "--at", "now+2m", "--kind", "reservation")
     assert refused.returncode == 1 and "not permitted" in refused.stderr
+    # It goes by waits of alice's own jobs, of which there has to be one.
+    queue.run_as("alice", ["sbatch", "-N1", "-t1", "-o", "/dev/null", "--wrap", "true"], check=True)
+    asked = ["sacct", "-n", "-X", "-u", queue.users["alice"], "-s", "CD", "-S", "now-1hour", "-E", "now"]
+    until(lambda: queue.run_as("alice", asked).stdout.strip(), "a job of alice's in accounting")
+    dear = ["-N", "2", "-t", "10m", "--at", "now+1h", "--kind", "var"]
+    late = desk.told("hold", "open", *dear, "--idle-budget", "10")
+    assert late["start"] - 60 <= late["submit_at"] < late["start"] and late["idle"] <= 60
+    assert desk.run("hold", "cancel", str(late["hold"])).returncode == 0
+    shown = desk.run("hold", "open", *dear)
+    assert re.search(
+        r"runs by [0-9:]+ with a probability of \d+%, and idles for \S+ on average, 5m at most", shown.stdout
+    )
+    for row in desk.told("hold", "list")["holds"]:
+        desk.run("hold", "cancel", str(row["hold"]))
     held = desk.told("hold", "open", "-N", "2", "-t", "1m", "--at", "now+20s", "--run", "date +%s > began; sleep 600")
     assert held["method"] == "var"
     until(lambda: desk.told("hold", "list")["holds"][0]["phase"] == "held", "the idle job to run")

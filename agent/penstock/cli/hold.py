@@ -23,17 +23,18 @@ from penstock.cli.options import number
 from penstock.cli.output import clock, emit_json, table
 from penstock.cli.planning import LiveSource, Where, cluster_options
 from penstock.cli.times import TIME
-from penstock.config import Config, load
+from penstock.config import load
 from penstock.core.executor import Concern, Payload
-from penstock.errors import NotNow, PenstockError, UserError
+from penstock.errors import Infeasible, NotNow, PenstockError, UserError
 from penstock.holding import requests
 from penstock.holding.holds import NOT_PERMITTED
-from penstock.holding.idle import idle_submission
+from penstock.holding.idle import IdleJob, idle_submission
 from penstock.holding.ledger import Ledger, ledger_path, open_ledger
 from penstock.holding.reservations import Reservations, pricing_rules, take_snapshot
 from penstock.provision.holding import METHODS, Hold, HoldPhase, WantedSlot
 from penstock.provision.pricing import quote
 from penstock.state.ownership import is_readable
+from penstock.values.durations import duration_text
 
 __all__ = ["hold", "ledger", "with_reservations"]
 
@@ -91,6 +92,15 @@ def hold() -> None:
     show_default=True,
     help="auto: a reservation if that is permitted, else a request if the site takes them, else a job that idles.",
 )
+@click.option(
+    "--idle-budget",
+    "idle",
+    type=click.IntRange(1, 1000),
+    default=50,
+    show_default=True,
+    metavar="PERCENT",
+    help="What idling may cost at most, of what the slot costs.",
+)
 @click.option("--run", "command", default="", metavar="COMMAND", help="What the idle job does when the slot begins.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def open_(
@@ -102,6 +112,7 @@ def open_(
     user: str | None,
     name: str | None,
     method: str,
+    idle: int,
     command: str,
     as_json: bool,
 ) -> None:
@@ -141,7 +152,7 @@ def open_(
             command=command,
             workdir=str(Path.cwd()),
         )
-        return await _open(wanted, method, config, reservations, source.partition.max_time)
+        return await _open(wanted, method, reservations, source.partition.max_time, duration * idle / 100)
 
     got, held = with_reservations(work)
     if as_json:
@@ -153,9 +164,10 @@ def open_(
 
 
 async def _open(
-    wanted: WantedSlot, method: str, config: Config, reservations: Reservations, longest: float | None
+    wanted: WantedSlot, method: str, reservations: Reservations, longest: float | None, idle: float
 ) -> tuple[int, Hold]:
-    """Open it; by `auto` the next way where the first is not permitted. `longest`: what a job may take."""
+    """Open it; by `auto` the next way where the first is not permitted. `longest`: what a job may take, `idle`: how
+    long one may idle."""
     ways = [wanted.method]
     if method == "auto":
         ways = ["reservation", *(["request"] if reservations.may_request else []), "var"]
@@ -166,14 +178,27 @@ async def _open(
                 raise PenstockError("running jobs or reservations have the nodes at that time")
             continue
         if way in ("var", "combined"):
-            found = await idle_submission(reservations.backend, wanted.nodes, wanted.start, wanted.duration, longest)
+            found = await _idle_job(wanted, reservations, longest, idle, way)
             if found is not None:
                 wanted = replace(wanted, submit_at=found.at, run_time=found.run_time)
+                wanted = replace(wanted, chance=round(found.chance, 4), idle=round(found.idle, 3))
         got = await reservations.holds.open(replace(wanted, method=way, f=price))
         held = reservations.ledger.hold(got)
         if held.phase is not HoldPhase.FAILED or not held.reason.startswith(NOT_PERMITTED) or way == ways[-1]:
             return got, held
     raise AssertionError("no way was tried")
+
+
+async def _idle_job(
+    wanted: WantedSlot, reservations: Reservations, longest: float | None, idle: float, way: str
+) -> IdleJob | None:
+    """The job that idles until the slot begins; None: a reservation has to do without one."""
+    try:
+        return await idle_submission(reservations.backend, wanted.nodes, wanted.start, wanted.duration, longest, idle)
+    except Infeasible:
+        if way == "var":
+            raise
+        return None
 
 
 @hold.command("list")
@@ -310,6 +335,9 @@ def _row(got: int, held: Hold) -> dict[str, Any]:
         "base": wanted.base,
         "f": None if wanted.f == math.inf else wanted.f,
         "account": wanted.account,
+        "submit_at": wanted.submit_at,
+        "chance": wanted.chance,
+        "idle": wanted.idle,
     }
 
 
@@ -336,4 +364,15 @@ def _show(found: Mapping[int, Hold], as_json: bool) -> None:
 def _sentence(got: int, held: Hold) -> str:
     why = f": {held.reason}" if held.reason else ""
     use = f" (sbatch --reservation={held.wanted.name})" if held.phase is HoldPhase.HELD and held.used != "VAR" else ""
-    return f"Hold {got} ({held.wanted.name}) is {held.phase}{why}{use}"
+    return f"Hold {got} ({held.wanted.name}) is {held.phase}{why}{use}{_idling(held.wanted)}"
+
+
+def _idling(wanted: WantedSlot) -> str:
+    """What is known of the job that idles."""
+    if wanted.submit_at is None or wanted.chance is None or wanted.idle is None:
+        return ""
+    return (
+        f"; its job is submitted at {clock(wanted.submit_at)}, runs by {clock(wanted.start)} with a probability of "
+        f"{wanted.chance:.0%}, and idles for {duration_text(wanted.idle)} on average, "
+        f"{duration_text(wanted.start - wanted.submit_at)} at most"
+    )

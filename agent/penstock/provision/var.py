@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.provision.pricing import cancelling
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["STEP", "Combined", "Submission", "WaitSample", "bound", "combine", "idle_cost", "when_to_submit"]
 
@@ -71,11 +75,19 @@ class WaitSample:
 
     def __call__(self, at: float, run_time: float) -> float:
         """The probability for a job that is submitted at `at` and asks for `run_time`."""
+        like = self._like(run_time)
+        return int((like <= self._start - at).sum()) / (len(like) + 1)
+
+    def idle(self, at: float, run_time: float) -> float:
+        """For how long it idles on average if it runs by the start."""
+        short = self._like(run_time)
+        short = short[short <= self._start - at]
+        return float((self._start - at - short).mean()) if len(short) else 0.0
+
+    def _like(self, run_time: float) -> NDArray[np.float64]:
         least, most = self._limits.searchsorted(run_time / 2), self._limits.searchsorted(run_time * 2, "right")
         like = self._waits[least:most]
-        if len(like) < _FEW:
-            like = self._all
-        return int((like <= self._start - at).sum()) / (len(like) + 1)
+        return like if len(like) >= _FEW else self._all
 
     def rises(self, duration: float) -> list[float]:
         """The instants between which the probability only falls: with a later submission the time to the start is

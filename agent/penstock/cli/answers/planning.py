@@ -282,7 +282,9 @@ class SitesPlan(Answer, Chosen):
 
 
 class Hold(Part):
-    """A held slot; `base` and `f` are its price, f null where no reservation could be had."""
+    """A held slot; `base` and `f` are its price, f null where no reservation could be had. `submit_at`, `chance` and
+    `idle` are those of a job that idles until it begins: when it is submitted, the probability that it runs by then,
+    and for how long (s) it then idles on average; null without one."""
 
     hold: int
     name: str
@@ -296,6 +298,9 @@ class Hold(Part):
     base: float
     f: float | None
     account: str
+    submit_at: float | None
+    chance: float | None
+    idle: float | None
 
 
 class HoldAnswer(Answer, Hold):
