@@ -132,6 +132,35 @@ async def test_a_waiting_job_is_put_into_a_reservation_and_out_of_it(world):
     await world.until(job, COMPLETED)
 
 
+async def test_a_reservation_is_moved_with_the_jobs_that_wait_for_it(world):
+    blocker = await running(world, nodes=2)
+    made = await world.admin.reserve(wanted(world, "pst-r1", start=3600.0))
+    other = await world.admin.reserve(wanted(world, "pst-r2", start=7200.0, users=(world.other.whoami(),)))
+    job = await world.backend.submit(sleeper(1, nodes=2, reservation="pst-r1"))
+    start = made.start - 300
+    moved = await world.admin.move_reservation("pst-r1", start, 600.0, made.nodes)  # it overlaps with itself
+    assert (moved.start, moved.end, set(moved.nodes)) == (start, start + 600, set(made.nodes))
+    busy = (await world.look(blocker)).nodes
+    for when, where in ((other.start, other.nodes), (world.backend.now() + 60, busy)):
+        with pytest.raises(NotNow):
+            await world.admin.move_reservation("pst-r1", when, 600.0, where)
+    assert moved in await world.backend.reservations(), "as it was"
+    with pytest.raises(NotPermitted):
+        await world.backend.move_reservation("pst-r1", start, 600.0, made.nodes)
+    with pytest.raises(Infeasible):
+        await world.admin.move_reservation("pst-r3", start, 600.0, made.nodes)
+    assert (await world.look(job)).reservation == "pst-r1" and (await world.look(job)).pending
+    free = [node for node in NODES if node not in busy][:2]
+    soon = await world.admin.move_reservation("pst-r1", world.backend.now() + 2, 600.0, free)
+    assert set(soon.nodes) == set(free)
+    seen = await world.until(job, COMPLETED)
+    assert set(seen.nodes) == set(free) and seen.start >= soon.start - 1
+    with pytest.raises(Infeasible):
+        await world.admin.move_reservation("pst-r1", start, 600.0, made.nodes)  # it has begun
+    await world.backend.cancel(blocker)
+    await world.admin.unreserve("pst-r2")
+
+
 async def test_a_flex_job_may_be_wider_than_its_reservation_and_begin_before_it(world):
     await world.admin.reserve(wanted(world, flags=("FLEX",)))
     job = await running(world, nodes=4, reservation="pst-r1", time_limit=7200.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -23,7 +23,7 @@ from penstock.errors import (
 )
 from penstock.holding import requests
 from penstock.holding.ledger import Ledger
-from penstock.provision.holding import Act, Hold, Limits, Seen, WantedSlot, step
+from penstock.provision.holding import Act, Hold, HoldPhase, Limits, Seen, WantedSlot, step
 from penstock.slurm.base import Changer, Reader
 
 __all__ = ["NOT_PERMITTED", "Holds", "RequestFolder", "ReservationView"]
@@ -33,6 +33,8 @@ NOT_PERMITTED: Final = "not permitted"
 
 _PURGE: Final = 10
 """Minutes after which Slurm drops a reservation that nobody uses."""
+_MOVED: Final = 61.0
+"""Seconds by which a reservation begins at another time than was asked for, and not only at a whole minute."""
 _FURTHEST: Final = 8
 _VERBS: Final = {Act.RESERVE: Verb.RESERVE, Act.UNRESERVE: Verb.UNRESERVE, Act.SUBMIT: Verb.SUBMIT}
 T = TypeVar("T")
@@ -136,6 +138,24 @@ class Holds:
             self._executor.record(Decision(Verb.CANCEL, f"hold {number}", (told,)))
         return await self.advance(number)
 
+    async def move(self, number: int, start: float, nodes: Sequence[str]) -> Hold:
+        """Have a slot that is held begin at another instant, on these nodes; the hold as it is then. Raises NotNow or
+        Infeasible where that cannot be, and then it is as it was."""
+        hold = self._ledger.hold(number)
+        wanted = hold.wanted
+        length = wanted.duration + wanted.margin
+        payload: Payload = {"slot": wanted.name, "start": start, "nodes": ",".join(nodes)}
+        request = lambda slurm: slurm.move_reservation(wanted.name, start, length, nodes)  # noqa: E731
+        moved = await self._executor.act("change", f"hold {number}", payload, request, _concern(wanted))
+        return self._adopt(number, hold, moved)
+
+    def _adopt(self, number: int, hold: Hold, seen: Reservation) -> Hold:
+        """The hold is where its reservation is: an answer may be late, or an operator may have moved it."""
+        wanted = replace(hold.wanted, start=seen.start, nodelist=tuple(seen.nodes))
+        hold = replace(hold, wanted=wanted)
+        self._ledger.store(number, hold, (), self._backend.now())
+        return hold
+
     async def tick(self) -> dict[int, Hold]:
         """One pass over all that is not settled."""
         view = self.view()
@@ -148,6 +168,9 @@ class Holds:
         for _ in range(_FURTHEST):
             hold = self._ledger.hold(number)
             seen = replace(await self._look(hold, view), refused=refused)
+            made = seen.reservation
+            if made is not None and hold.phase is HoldPhase.HELD and abs(made.start - hold.wanted.start) > _MOVED:
+                hold = self._adopt(number, hold, made)
             found = step(hold, seen, self._backend.now())
             if found.hold != hold or found.entries:
                 self._ledger.store(number, found.hold, found.entries, self._backend.now())

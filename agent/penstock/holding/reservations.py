@@ -10,8 +10,9 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -30,7 +31,6 @@ from penstock.provision.holding import Hold, Limits
 from penstock.provision.live import from_snapshot, partition_of
 from penstock.provision.pricing import Pricing
 from penstock.provision.repair import Free, Holes
-from penstock.provision.situation import Situation
 from penstock.slurm.base import Reader
 from penstock.state.ownership import denied
 from penstock.workflow.state import WorkflowRun
@@ -79,7 +79,6 @@ class Reservations:
         self._path = ledger_path(config)
         self.backend = backend
         self.ledger = open_ledger(config)
-        self._free: dict[str, _FreeSlots] = {}
         self.holds = Holds(backend, executor, self.ledger, Limits.preset(provision.limits), requested)
         self.runs = ReservedRuns(backend, executor, self.holds, self.ledger, provision.earlier / 3600)
 
@@ -110,45 +109,48 @@ class Reservations:
     async def tick(self) -> tuple[Mapping[int, Hold], list[str]]:
         """One pass over all holds and all runs: the holds as they stand, and what was changed, in words. What is paused
         is left as it is; holds that are over are settled all the same, or their nodes would stay empty."""
-        self._free = {}
         found = await self.holds.tick()
         return found, await self.runs.advance(self._holes)
 
     async def _holes(self, run: WorkflowRun) -> Holes:
-        """What is free for the stages of a run, as it was first looked at in this pass."""
-        partition = run.workflow.partition or ""
-        if partition not in self._free:
-            snapshot = await take_snapshot(self.backend)
-            asked = partition_of(snapshot, partition or None)
-            situation = from_snapshot(snapshot, asked, pricing_rules(self._config))
-            self._free[partition] = _FreeSlots(
-                situation, math.ceil(snapshot.taken_at + LEAD), self._config.provision.margin
-            )
-        return self._free[partition]
+        """What is free for the stages of a run, on the cluster as it is now."""
+        snapshot = await take_snapshot(self.backend)
+        return _FreeSlots(self._config, snapshot, run.workflow.partition, [stage.held.name for stage in run.stages])
 
 
 class _FreeSlots:
-    """What the plan of the queue leaves free, but for what was taken; slots are whole minutes long."""
+    """What the plan of the queue leaves free, but for what was taken; slots are whole minutes long. `own` are the names
+    of the plan's own reservations."""
 
-    def __init__(self, situation: Situation, soonest: float, margin: float) -> None:
-        self._situation, self._soonest, self._margin = situation, soonest, margin
-        self._profile = situation.plan().profile
-        self._nodes: dict[Free, int] = {}
+    def __init__(self, config: Config, snapshot: Snapshot, partition: str | None, own: Sequence[str]) -> None:
+        others = tuple(each for each in snapshot.reservations if each.name not in own)
+        shown = replace(snapshot, reservations=others)
+        situation = from_snapshot(shown, partition_of(shown, partition), pricing_rules(config))
+        self._without_own, self._within = situation.plan().profile, situation.within
+        self._bits, self._named = {name: 1 << i for i, name in enumerate(situation.names)}, situation.named
+        self._soonest, self._margin = math.ceil(snapshot.taken_at + LEAD), config.provision.margin
+        self._profile = self._without_own.copy()
+        for each in snapshot.reservations:
+            if each.name in own:
+                self._profile.block(self._mask(each.nodes), each.start, each.end)
 
     def find(self, nodes: int, duration: float, after: float) -> Free | None:
         """See `Holes`."""
-        found = self._profile.earliest(
-            nodes, self._length(duration), max(math.ceil(after), self._soonest), self._situation.within
-        )
-        if found is None:
-            return None
-        free = Free(found[0], self._situation.named(found[1]))
-        self._nodes[free] = found[1]
-        return free
+        soonest = max(math.ceil(after), self._soonest)
+        found = self._profile.earliest(nodes, self._length(duration), soonest, self._within)
+        return None if found is None else Free(found[0], self._named(found[1]))
 
     def take(self, hole: Free, duration: float) -> None:
         """See `Holes`."""
-        self._profile.block(self._nodes[hole], hole.start, hole.start + self._length(duration))
+        self._profile.block(self._mask(hole.nodes), hole.start, hole.start + self._length(duration))
+
+    def give(self, slot: Free, duration: float) -> None:
+        """See `Holes`; of nodes that are down nothing is free."""
+        end = slot.start + self._length(duration)
+        self._profile.open(self._without_own.common(slot.start, end, self._mask(slot.nodes)), slot.start, end)
+
+    def _mask(self, nodes: Iterable[str]) -> int:
+        return sum(self._bits.get(name, 0) for name in nodes)
 
     def _length(self, duration: float) -> int:
         return 60 * math.ceil((duration + self._margin) / 60)

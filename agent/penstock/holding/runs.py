@@ -74,6 +74,9 @@ class _Nothing:
     def take(self, hole: Free, duration: float) -> None:
         """See `Holes`."""
 
+    def give(self, slot: Free, duration: float) -> None:
+        """See `Holes`."""
+
 
 class ReservedRuns:
     """The runs of one ledger. `second` is what ending a second earlier is worth, in service units."""
@@ -216,7 +219,8 @@ class ReservedRuns:
             latest = self._backend.now() + unit.time_limit if job is None or job.end is None else job.end
             penalty = cancelling(wanted.f, wanted.penalty)
             standing = _standing(stage)
-            out.append(StageNow(stage.name, unit.nodes, unit.time_limit, unit.after, standing, slot, latest, penalty))
+            limit, on = unit.time_limit, wanted.nodelist
+            out.append(StageNow(stage.name, unit.nodes, limit, unit.after, standing, slot, latest, penalty, on))
         return out
 
     async def _move(self, page: _Page, move: SlotChange, news: list[str]) -> None:
@@ -224,6 +228,15 @@ class ReservedRuns:
         that waits is put from one into the other, which its owner may, and keeps its number: others depend on it."""
         run = page.run
         place = next(i for i, stage in enumerate(run.stages) if stage.name == move.stage)
+        if move.moves:
+            try:
+                await self._holds.move(run.stages[place].held.hold, move.to.start, move.to.nodes)
+            except (Infeasible, NotNow, NotPermitted) as error:
+                _kept(page, move, str(error), news)
+                return
+            page.save(replace(run, told={**run.told, move.stage: move.why}))
+            news.append(f"stage {move.stage} gets another slot: {move.why}")
+            return
         stage, length = run.stages[place], run.units[place].time_limit
         old, moves = self._ledger.hold(stage.held.hold).wanted, stage.held.moves + 1
         wanted = replace(

@@ -1,16 +1,18 @@
 """Mending a reserved plan that the world has overtaken: which slots are exchanged, and why. Pure.
 
 A slot is exchanged when its reservation is gone, or when those that its stage comes after will end too late for the
-stage to end in it. Then later stages may need other slots, too. A slot is also exchanged for an earlier one, behind the
-end of those that its stage comes after, if giving it up costs nothing or less than the time saved is worth: others end
+stage to end in it. Then later stages may need other slots, too. Of a stage that has failed nothing is saved: what comes
+after it is dropped.
+
+Where all is well, slots move up, one behind the other, to where they can begin earlier behind all who wait: others end
 before their time limits, and a plan that waits for its turn falls behind the queue (`penstock bench provision --part
-practice`: 0.73 of best effort with this, 1.2 if a slot is exchanged only once those before have ended, 1.8 if never).
-Of a stage that has failed nothing is saved: what comes after it is dropped.
+practice`). A slot that was bought at the price of a delay is given up for another, if that costs less than the time
+saved is worth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
@@ -22,7 +24,7 @@ _GRACE: Final = 30.0
 _EARLIER: Final = 120.0
 """Seconds that an exchange for an earlier slot has to gain. Reservations begin at full minutes."""
 _AT_ONCE: Final = 20
-"""Slots that are exchanged in a pass, each of which takes three requests."""
+"""Slots that move in a pass, each of which takes a request or two."""
 CAN_BEGIN_EARLIER: Final = "it can begin earlier"
 """Why a slot is exchanged that would do as it is."""
 
@@ -43,8 +45,8 @@ class StageProgress(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StageNow:
-    """A stage as it stands. `slot` is the begin and end of its reservation (None: it has none any more), `ends` when a
-    running one has ended at the latest, `penalty` what giving up the slot costs."""
+    """A stage as it stands. `slot` is the begin and end of its reservation (None: it has none any more) on the nodes
+    `on`, `ends` when a running one has ended at the latest, `penalty` what giving up the slot costs."""
 
     name: str
     nodes: int
@@ -54,6 +56,7 @@ class StageNow:
     slot: tuple[float, float] | None
     ends: float = 0.0
     penalty: float = 0.0
+    on: tuple[str, ...] = ()
 
 
 class Free(NamedTuple):
@@ -74,14 +77,19 @@ class Holes(Protocol):
         """From now on it is not free."""
         ...
 
+    def give(self, slot: Free, duration: float) -> None:
+        """From now on a slot of the plan is free."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SlotChange:
-    """A stage gets this slot instead of the one that it has."""
+    """A stage gets this slot instead of the one that it has; `moves`: its reservation moves there."""
 
     stage: str
     to: Free
     why: str
+    moves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +112,7 @@ def repair(
     out: list[SlotChange | Drop] = []
     ends: dict[str, float] = {}
     lost: set[str] = set()
-    moved = 0
+    wrong = False
     for stage in stages:
         ready = max((ends[parent] for parent in stage.after), default=now)
         ends[stage.name] = now if stage.standing is StageProgress.DONE else stage.ends
@@ -118,18 +126,40 @@ def repair(
             continue
         why = _unusable(stage, ready, now)
         to = None
-        if why and not moved:
+        if why and not any(isinstance(change, SlotChange) for change in out):
             to = holes.find(stage.nodes, stage.duration, max(ready, now))
-        elif not why and moved < _AT_ONCE:
+        elif not why and not wrong and stage.penalty:
             to = _earlier(stage, max(ready, now + notice), holes, second)
         if to is not None:
-            moved = _AT_ONCE if why else moved + 1
-            why = why or CAN_BEGIN_EARLIER
             holes.take(to, stage.duration)
-            out.append(SlotChange(stage.name, to, why))
+            out.append(SlotChange(stage.name, to, why or CAN_BEGIN_EARLIER))
+        wrong = wrong or bool(why)
         start = to.start if to is not None else max(ready, now) if stage.slot is None else max(ready, stage.slot[0])
         ends[stage.name] = start + stage.duration
-    return out
+    return out if out or wrong else list(_move_up(stages, now, holes, now + notice))
+
+
+def _move_up(stages: Sequence[StageNow], now: float, holes: Holes, soonest: float) -> Iterator[SlotChange]:
+    """The slots that move, each behind those that its stage comes after; the next one may take what one has left."""
+    ends: dict[str, float] = {}
+    moved = 0
+    for stage in stages:
+        ends[stage.name] = now if stage.standing is StageProgress.DONE else stage.ends
+        if stage.standing is not StageProgress.WAITING or stage.slot is None:
+            continue
+        ready = max((ends[parent] for parent in stage.after), default=soonest)
+        start, to = stage.slot[0], None
+        if start - max(ready, soonest) >= _EARLIER and not stage.penalty and moved < _AT_ONCE:
+            own = Free(start, stage.on)
+            holes.give(own, stage.duration)  # it may overlap with itself
+            to = holes.find(stage.nodes, stage.duration, max(ready, soonest))
+            if to is None or start - to.start < _EARLIER:
+                to = None
+            holes.take(to or own, stage.duration)
+        if to is not None:
+            moved += 1
+            yield SlotChange(stage.name, to, CAN_BEGIN_EARLIER, moves=True)
+        ends[stage.name] = (start if to is None else to.start) + stage.duration
 
 
 def _unusable(stage: StageNow, ready: float, now: float) -> str:

@@ -240,6 +240,15 @@ class Changer(Protocol):
         idempotent: after `OutcomeUnknown` look for `spec.name` among `reservations`."""
         ...
 
+    async def move_reservation(
+        self, name: str, start: float, duration: float, nodelist: Collection[str]
+    ) -> Reservation:
+        """Have a reservation that has not begun begin at another instant, on these nodes; how it is then. It keeps its
+        name and the jobs that wait for it, and may overlap with what it was. Operators only (`NotPermitted`). `NotNow`
+        when the nodes are not to be had at that time, and then it is as it was; `Infeasible` where it has begun or is
+        not there. Idempotent."""
+        ...
+
     async def unreserve(self, name: str) -> None:
         """Delete a reservation. Operators only (`NotPermitted`). Idempotent: one that is not there is no error.
         `NotNow` while a job runs in it or waits for it."""

@@ -229,19 +229,14 @@ class CliBackend(CliSubmission):
                 raise Infeasible(f"there is no user {user}") from None
         if not spec.nodelist:
             await self._check_size(spec.partition, spec.nodes)  # of too many nodes it says that they are busy
-        start = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(math.floor(spec.start)))
-        argv = ["scontrol", "create", "reservation", f"ReservationName={name}", f"StartTime={start}"]
-        for node in spec.nodelist:
-            if not _WORD.fullmatch(node):
-                raise Infeasible(f"not the name of a node: {node!r}")
-        where = f"Nodes={','.join(spec.nodelist)}" if spec.nodelist else f"NodeCnt={int(spec.nodes)}"
+        argv = ["scontrol", "create", "reservation", f"ReservationName={name}", f"StartTime={_utc(spec.start)}"]
+        where = f"Nodes={_nodes(spec.nodelist)}" if spec.nodelist else f"NodeCnt={int(spec.nodes)}"
         argv += [f"Duration={format_minutes(spec.duration)}", where]
         if spec.partition:
             argv.append(f"PartitionName={spec.partition}")
         for option, words in (("Users", spec.users), ("Accounts", spec.accounts), ("Flags", spec.flags)):
             if words:
                 argv.append(f"{option}={','.join(words)}")
-        # scontrol reads no epoch seconds; in a zone of its own the time is the same wherever it runs.
         await self._change(argv, extra={"TZ": "UTC0"})
         try:
             made = {item.name: item for item in await self.reservations()}
@@ -254,10 +249,43 @@ class CliBackend(CliSubmission):
             raise OutcomeUnknown(f"reservation {name} was made, but not checked: {error}") from error
         raise NotNow(f"only {len(made[name].nodes)} of {spec.nodes} nodes are free at that time")
 
+    async def move_reservation(
+        self, name: str, start: float, duration: float, nodelist: Collection[str]
+    ) -> Reservation:
+        """See `Backend.move_reservation`."""
+        held = await self._reservation(checked_name(name))
+        if held.active:
+            raise Infeasible(f"reservation {name} has begun")  # of its start Slurm would say that it is invalid
+        argv = ["scontrol", "update", f"ReservationName={name}", f"StartTime={_utc(start)}"]
+        argv += [f"Duration={format_minutes(duration)}", f"Nodes={_nodes(nodelist)}"]
+        await self._change(argv, extra={"TZ": "UTC0"})
+        try:
+            return await self._reservation(name)
+        except PenstockError as error:
+            raise OutcomeUnknown(f"reservation {name} was moved, but not checked: {error}") from error
+
+    async def _reservation(self, name: str) -> Reservation:
+        for item in await self.reservations():
+            if item.name == name:
+                return item
+        raise NotFound(f"there is no reservation {name}")
+
     async def unreserve(self, name: str) -> None:
         """See `Backend.unreserve`."""
         argv = ["scontrol", "delete", f"ReservationName={checked_name(name)}"]
         await self._change(argv, tolerated=["Requested reservation is invalid"])
+
+
+def _utc(instant: float) -> str:
+    """For scontrol, which reads no epoch seconds, in a zone of its own."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(math.floor(instant)))
+
+
+def _nodes(names: Collection[str]) -> str:
+    for node in names:
+        if not _WORD.fullmatch(node):
+            raise Infeasible(f"not the name of a node: {node!r}")
+    return ",".join(names)
 
 
 async def _soon(condition: Callable[[], Awaitable[bool]]) -> bool:

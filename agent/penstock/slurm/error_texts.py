@@ -87,6 +87,7 @@ _NOT_NOW = (
     "required node not available",
     "requested reservation not usable now",
     "requested reservation is in use",
+    "requested reservation overlaps with another reservation",
     "job is current suspended",
 )
 # Everything else that slurm_errno.c says about a request. What is in none of these lists is not known to be final.

@@ -274,6 +274,15 @@ class MockBackend:
         self.driver.settle()
         return reservation
 
+    async def move_reservation(
+        self, name: str, start: float, duration: float, nodelist: Collection[str]
+    ) -> Reservation:
+        """Have a reservation begin at another time."""
+        self.driver.settle()
+        moved = self._controller.move_reservation(self._user, name, start, duration, list(nodelist))
+        self.driver.settle()
+        return moved
+
     async def unreserve(self, name: str) -> None:
         """Delete a reservation."""
         self.driver.settle()

@@ -209,6 +209,16 @@ class MockClient:
         made: Reservation = await self._call("reserve", spec=spec)
         return made
 
+    async def move_reservation(
+        self, name: str, start: float, duration: float, nodelist: Collection[str]
+    ) -> Reservation:
+        """Have a reservation begin at another time."""
+        nodes = list(nodelist)
+        moved: Reservation = await self._call(
+            "move_reservation", name=name, start=start, duration=duration, nodelist=nodes
+        )
+        return moved
+
     async def unreserve(self, name: str) -> None:
         """Delete a reservation."""
         await self._call("unreserve", name=name)

@@ -7,7 +7,7 @@ words, so that logs of both backends read alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from penstock.api import (
@@ -257,6 +257,24 @@ class Controller:
         held = engine.reservations.add(spec, engine.now, engine.machine.bits, running, engine.machine.within[partition])
         engine.reservation_lifecycle.keep(held)
         return held.view(engine.now)
+
+    def move_reservation(
+        self, user: str, name: str, start: float, duration: float, nodelist: Sequence[str]
+    ) -> Reservation:
+        """`scontrol update reservation=NAME` before it has begun."""
+        engine = self.engine
+        if not self._operator(user):
+            raise NotPermitted("Error updating the reservation: Invalid user id")
+        held = engine.reservations.get(name)
+        if held is None:
+            raise NotFound("Error updating the reservation: Requested reservation is invalid")
+        if held.start <= engine.now:
+            raise Infeasible("Error updating the reservation: Invalid time specified")
+        spec = replace(held.spec, start=start, duration=duration, nodes=len(nodelist), nodelist=tuple(nodelist))
+        running, within = engine.machine.profile(engine.now), engine.machine.within[spec.partition or ""]
+        moved = engine.reservations.move(held, spec, engine.now, engine.machine.bits, running, within)
+        engine.reservation_lifecycle.keep(moved)
+        return moved.view(engine.now)
 
     def unreserve(self, user: str, name: str) -> None:
         """`scontrol delete reservation=NAME`; one that is not there is no error."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.api import Reservation, ReservationSpec
-from penstock.errors import Infeasible, NotNow
+from penstock.errors import Infeasible, NotNow, PenstockError
 from penstock.future.bits import BitProfile, NodeBits, lowest
 from penstock.slurm.parse import parse_limit
 
@@ -96,6 +96,17 @@ class Reservations:
     def remove(self, held: Held) -> None:
         """It has ended or was deleted."""
         del self._held[held.spec.name]
+
+    def move(
+        self, held: Held, spec: ReservationSpec, now: float, bits: NodeBits, running: BitProfile, within: int
+    ) -> Held:
+        """What takes the place of one that has not begun; raises as `add`, and then all is as it was."""
+        del self._held[held.spec.name]
+        try:
+            return self.add(spec, now, bits, running, within)
+        except PenstockError:
+            self._held[held.spec.name] = held
+            raise
 
     def add(self, spec: ReservationSpec, now: float, bits: NodeBits, running: BitProfile, within: int) -> Held:
         """Create one on nodes of `within` that are free in `running`, a profile that knows the running jobs.

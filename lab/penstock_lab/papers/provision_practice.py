@@ -7,11 +7,13 @@ says: whenever a job has ended early, and as far ahead as a reservation has to b
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from penstock.future.bits import members
 from penstock.holding.reservations import LEAD
 from penstock.provision.dag import Dag, rank_order, ranks
 from penstock.provision.heft import Schedule
@@ -32,6 +34,7 @@ _SIZES: Final = {"CTC": (22, 3), "SDSC": (6, 1)}
 _GOAL: Final = 0.80
 _LATER: Final = 0.02
 _TASKS: Final = 100
+_NODES: Final = tuple(map(str, range(1024)))
 _NOTICE: Final = {"notice": 300.0, "at_once": LEAD}
 """Seconds ahead for which a slot is asked for under `provision.limits: careful`, and under `open`."""
 
@@ -61,13 +64,10 @@ class PlannedMachine(Machine):
         super()._compress()
         while changes := repair(self._stages(), self.now, self, notice=self._notice):
             for change in changes:
-                assert isinstance(change, SlotChange)  # nothing fails here
-                task, begin = int(change.stage), change.to.start
-                start, end, nodes = self._slots_of[task]
-                self._profile.open(nodes, start, end)
-                self._slots_of[task] = begin, begin + end - start, int(change.to.nodes[0])
-            for start, end, nodes in self._slots_of.values():  # the new one may begin before the old one has ended
-                self._profile.block(nodes, start, end)
+                assert isinstance(change, SlotChange) and change.moves  # nothing fails here, and nothing has a price
+                task, begin, nodes = int(change.stage), change.to.start, _mask(change.to.nodes)
+                start, end, _ = self._slots_of[task]
+                self._slots_of[task] = begin, begin + end - start, nodes
 
     def _stages(self) -> list[StageNow]:
         """The tasks as they stand, each behind its parents."""
@@ -75,19 +75,32 @@ class PlannedMachine(Machine):
         for i in rank_order(self._dag) if self._slots_of else ():
             start, end, nodes = self._slots_of[i]
             standing = StageProgress.WAITING if start > self.now else StageProgress.RUNNING
-            after = tuple(str(edge.parent) for edge in self._dag.into(i))
             standing = StageProgress.DONE if end <= self.now else standing
-            found.append(StageNow(str(i), nodes.bit_count(), end - start, after, standing, (start, end), end))
+            after = tuple(str(edge.parent) for edge in self._dag.into(i))
+            slot, on = (start, end), _names(nodes)
+            found.append(StageNow(str(i), nodes.bit_count(), end - start, after, standing, slot, end, on=on))
         return found
 
     def find(self, nodes: int, duration: float, after: float) -> Free | None:
-        """See `Holes`; the nodes are a set in one word."""
+        """See `Holes`."""
         found = self._profile.earliest(nodes, duration, after, self.everything)
-        return None if found is None else Free(found[0], (str(found[1]),))
+        return None if found is None else Free(found[0], _names(found[1]))
 
     def take(self, hole: Free, duration: float) -> None:
         """See `Holes`."""
-        self._profile.block(int(hole.nodes[0]), hole.start, hole.start + duration)
+        self._profile.block(_mask(hole.nodes), hole.start, hole.start + duration)
+
+    def give(self, slot: Free, duration: float) -> None:
+        """See `Holes`."""
+        self._profile.open(_mask(slot.nodes), slot.start, slot.start + duration)
+
+
+def _names(nodes: int) -> tuple[str, ...]:
+    return members(_NODES, nodes)
+
+
+def _mask(names: Sequence[str]) -> int:
+    return sum(1 << int(name) for name in names)
 
 
 class Ended(NamedTuple):
@@ -105,7 +118,7 @@ class Ended(NamedTuple):
 def in_practice(jobs: Jobs, procs: int, count: int, width: int, whens: Sequence[float]) -> Iterator[Ended]:
     """Workflows of `count` tasks of `width` processors on average at these instants of a log with time limits."""
     machine, levels = PlannedMachine(procs, jobs), round(count**0.5)
-    for i, now in enumerate(whens):
+    for i, now in enumerate(map(math.ceil, whens)):  # as Slurm has them; sums are exact
         machine.near(now)
         dag = a_workflow(count - count % levels, levels, width, procs, i)
         plan = min(free_plans(dag, machine.free(), now=now, seed=i), key=lambda plan: plan.makespan)

@@ -48,16 +48,19 @@ class Killed(Exception):
 
 
 class Offered:
-    """These slots, each for one stage of at most so many nodes."""
+    """These slots, each for one stage of at most so many nodes, and what is given back."""
 
     def __init__(self, slots, most):
-        self.left, self.most = list(slots), most
+        self.left, self.most = sorted(slots), most
 
     def find(self, nodes, duration, after):
         return None if nodes > self.most else next((s for s in self.left if s.start >= after), None)
 
     def take(self, hole, duration):
-        self.left.remove(hole)
+        self.left = [slot for slot in self.left if slot != hole]
+
+    def give(self, slot, duration):
+        self.left = sorted([*self.left, slot])
 
 
 class World:
@@ -205,10 +208,14 @@ def test_a_slot_that_is_of_no_use_is_exchanged_without_notice_and_for_an_earlier
 def test_nobody_is_told_of_an_earlier_slot_that_cannot_be_had():
     world = World()
     world.begin()
-    world.ledger.set_budget("lab", 30.0)
+
+    async def busy(*_what):
+        raise NotNow("Requested nodes are busy")
+
+    move, world.backend.move_reservation = world.backend.move_reservation, busy
     assert world.to(1400) == [] and told(world) == [], "b keeps the slot that was planned"
-    assert world.slot("b").name == "flow-1-b"
-    world.ledger.set_budget("lab", 100.0)
+    assert world.ledger.hold(world.slot("b").hold).wanted.start == world.start + 2000
+    world.backend.move_reservation = move
     assert world.to(1410) == ["flow-1: stage b gets another slot: it can begin earlier"]
     assert told(world) == []
 
@@ -384,6 +391,9 @@ def test_slurm_takes_not_all_jobs_and_everything_is_given_back():
     world.over()
 
 
+CHANGES = ("submit", "cancel", "reserve", "unreserve", "update", "move_reservation")
+
+
 def moves_up(world):
     """Slots before all that a plan has."""
     world.offered = [Free(world.start + at, ("n3", "n4")) for at in (100, 800, 1500)]
@@ -396,9 +406,13 @@ def test_a_whole_plan_moves_up_and_its_jobs_keep_their_numbers():
     moves_up(world)
     why = "gets another slot: it can begin earlier"
     assert world.to(10) == [f"flow-1: stage {name} {why}" for name in "abc"]
-    assert world.reservations() == ["flow-1-a-1", "flow-1-b-1", "flow-1-c-1"]
+    assert {r.name: r.start - world.start for r in world.run(world.backend.reservations())} == {
+        "flow-1-a": 100,
+        "flow-1-b": 800,
+        "flow-1-c": 1500,
+    }
     assert {name: stage.job for name, stage in world.stages().items()} == before
-    assert [world.jobs()[job].reservation for job in before.values()] == world.reservations()
+    assert [hold.wanted.start - world.start for hold in world.ledger.holds().values()] == [100, 800, 1500]
     world.offered = []
     assert [line for at in (101, 410, 801, 900, 1501, 1600) for line in world.to(at)] == []
     world.over()
@@ -407,7 +421,8 @@ def test_a_whole_plan_moves_up_and_its_jobs_keep_their_numbers():
 
 def test_a_job_that_begins_while_it_is_moved_keeps_its_slot():
     world = World()
-    world.begin()
+    world.begin(f=10.0)  # at a price: such a slot is exchanged for another
+    world.again(worth=1.0)
     moves_up(world)
     update = world.backend.update
 
@@ -418,6 +433,16 @@ def test_a_job_that_begins_while_it_is_moved_keeps_its_slot():
     assert world.to(10) == [] and world.reservations() == ["flow-1-a", "flow-1-b", "flow-1-c"]
     world.backend.update = update
     assert len(world.to(20)) == 3, "at the next pass"
+
+
+def test_a_slot_that_an_operator_has_moved_is_where_its_reservation_is():
+    world = World()
+    world.begin()
+    world.offered = []
+    world.run(world.backend.move_reservation("flow-1-b", world.start + 1700, 600.0, ("n1", "n2")))
+    world.to(10)
+    wanted = world.ledger.hold(world.slot("b").hold).wanted
+    assert (wanted.start - world.start, wanted.nodelist) == (1700, ("n1", "n2"))
 
 
 @pytest.mark.parametrize("up", [False, True])
@@ -437,14 +462,14 @@ def test_killed_at_any_request_it_goes_on_from_the_store(call, up):
             answer = await real(world.backend, *args, **more)
             left[0] -= 1
             if left[0] < 0:
-                for each in ("submit", "cancel", "reserve", "unreserve", "update"):
+                for each in CHANGES:
                     delattr(world.backend, each)
                 raise Killed
             return answer
 
         return method
 
-    for each in ("submit", "cancel", "reserve", "unreserve", "update"):
+    for each in CHANGES:
         setattr(world.backend, each, dying(each))
     for at in (10, 20, 30, 101, 410, 801, 900, 1400, 1410, 1420, 1501, 1600, 1700, 3001, 3100, 3110):
         try:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.future.bits import BitProfile
 from penstock.provision.repair import Drop, Free, SlotChange, StageNow, StageProgress, repair
 
 WAITING, RUNNING, DONE, FAILED = StageProgress.WAITING, StageProgress.RUNNING, StageProgress.DONE, StageProgress.FAILED
@@ -16,16 +19,20 @@ def stage(name, standing, slot=None, after=(), duration=600.0, **more):
 
 
 class free:
-    """Slots begin at these instants only, and have room for one stage each, or for `room`."""
+    """Slots begin at these instants only, with room for one stage each, or for `room`, and what is given back."""
 
     def __init__(self, *starts, room=1):
         self.left = sorted(starts * room)
 
     def find(self, nodes, duration, after):
-        return next((Free(s, ("n1", "n2")) for s in self.left if s >= after), None)
+        return next((Free(s, (f"n{s}.{len(self.left)}",)) for s in self.left if s >= after), None)
 
     def take(self, hole, duration):
-        self.left.remove(hole.start)
+        if hole.start in self.left:
+            self.left.remove(hole.start)
+
+    def give(self, slot, duration):
+        self.left = sorted([*self.left, slot.start])
 
 
 def changes(stages, now=0.0, starts=(0, 2000, 4000), **more):
@@ -42,7 +49,7 @@ def test_nothing_is_done_while_all_goes_as_planned():
 def test_a_slot_in_which_the_stage_would_not_end_is_exchanged():
     late = [stage("a", RUNNING, (0, 660), ends=800), stage("b", WAITING, (700, 1360), ["a"])]
     (move,) = repair(late, 500.0, free(0, 900, 2000))
-    assert move == SlotChange("b", Free(900, ("n1", "n2")), "what it comes after ends too late for its slot")
+    assert move == SlotChange("b", Free(900, ("n900.3",)), "what it comes after ends too late for its slot")
     assert changes([stage("a", WAITING, (0, 660))], now=200.0) == [("a", 2000)]
 
 
@@ -60,7 +67,7 @@ def test_a_whole_plan_moves_up_behind_what_ends_early():
         stage("c", WAITING, (4400, 5060), ["b"]),
     ]
     assert changes(plan, now=10.0, starts=(600, 1200, 2000, 4000)) == [("a", 600), ("b", 1200), ("c", 2000)]
-    assert changes(plan, now=10.0, starts=(2900, 3600, 4200)) == [], "each would gain too little"
+    assert changes(plan, now=10.0, starts=(2970, 3670, 4370)) == [], "it would gain too little"
     beside = [stage("a", WAITING, (9000, 9660)), stage("b", WAITING, (9000, 9660))]
     assert changes(beside) == [("a", 0), ("b", 2000)], "neither gets what the other has"
     many = [stage(f"s{i}", WAITING, (9000, 9660)) for i in range(30)]
@@ -82,6 +89,47 @@ def test_an_earlier_slot_is_taken_if_it_costs_nothing_or_less_than_it_is_worth()
     running = [stage("a", RUNNING, ends=2500), stage("b", WAITING, (3000, 3660), ["a"])]
     assert changes(running, now=1900.0) == []
     assert changes(running, now=1900.0, starts=(2000, 2600)) == [("b", 2600)], "behind the latest end of the other"
+
+
+@given(st.data())
+def test_a_plan_that_moves_up_is_a_plan_after_each_move(data):
+    """No two slots share a node at a time, and no stage begins before those have ended that it comes after."""
+    profile, stages, length = BitProfile(0b1111, 0.0), [], 600.0
+    for i in range(data.draw(st.integers(1, 7))):
+        after = (
+            data.draw(st.lists(st.sampled_from([s.name for s in stages]), unique=True, max_size=2)) if stages else []
+        )
+        ready = max((s.slot[0] + length for s in stages if s.name in after), default=0.0)
+        nodes = data.draw(st.integers(1, 3))
+        start, mask = profile.earliest(nodes, length, ready + data.draw(st.integers(0, 3)) * 700.0, 0b1111)
+        profile.block(mask, start, start + length)
+        on = tuple(f"n{bit}" for bit in range(4) if mask >> bit & 1)
+        stages.append(StageNow(f"s{i}", nodes, length, tuple(after), WAITING, (start, start + length), on=on))
+
+    class Holes:
+        def __init__(self, profile):
+            self.profile = profile
+
+        def find(self, nodes, duration, after):
+            found = self.profile.earliest(nodes, duration, after, 0b1111)
+            return Free(found[0], tuple(f"n{bit}" for bit in range(4) if found[1] >> bit & 1))
+
+        def take(self, hole, duration):
+            self.profile.block(sum(1 << int(n[1:]) for n in hole.nodes), hole.start, hole.start + duration)
+
+        def give(self, slot, duration):
+            self.profile.open(sum(1 << int(n[1:]) for n in slot.nodes), slot.start, slot.start + duration)
+
+    last, now = max(s.slot[1] for s in stages), {s.name: s for s in stages}
+    for change in repair(stages, 0.0, Holes(profile)):
+        stage = now[change.stage]
+        now[change.stage] = replace(stage, slot=(change.to.start, change.to.start + length), on=change.to.nodes)
+        for one in now.values():
+            assert all(now[parent].slot[1] <= one.slot[0] for parent in one.after)
+            for other in now.values():
+                apart = one.slot[1] <= other.slot[0] or other.slot[1] <= one.slot[0] or not {*one.on} & {*other.on}
+                assert one is other or apart
+    assert max(s.slot[1] for s in now.values()) <= last
 
 
 def test_what_comes_after_a_failed_stage_is_dropped():
