@@ -238,7 +238,7 @@ def test_a_failed_job_is_submitted_again_and_what_waits_follows_it(site, agent):
 
 def test_a_job_is_named_by_its_name(site):
     desk = Desk(site)
-    desk.write("p.sh", PLAIN.replace("true", "sleep 5"))
+    desk.write("p.sh", PLAIN.replace("true", "sleep 50"))
     first = desk.say("penstock", "sbatch", "--parsable", "-J", "by-name", "p.sh").strip()
     second = desk.say("penstock", "sbatch", "--parsable", "-d", "afterok:by-name", "p.sh").strip()
     assert desk.queue()[second][2] == f"afterok:{first}(unfulfilled)"
