@@ -25,6 +25,7 @@ __all__ = ["Compared", "compare", "fronts"]
 _INSTANTS: Final = 200
 _FULL: Final = 10  # runs; with fewer it is a trial, and that many instants
 _GOALS: Final = {("CTC", 3): 0.87, ("CTC", 30): 0.58, ("SDSC", 1): 0.82, ("SDSC", 9): 0.53}
+_COUNTS: Final = (200, 300, 400)
 _SIZES: Final = {"CTC": (3, 10, 22, 30), "SDSC": (1, 3, 6, 9)}
 
 
@@ -63,7 +64,7 @@ def fronts(out: Path | None, tell: Tell, runs: int) -> Chapter:
     goals: list[Goal] = []
     for site, log in SITES.items():
         jobs = read_jobs(traces(), site)
-        settings = [(100, width) for width in _SIZES[site]] + [(count, log.tasks) for count in (200, 300, 400)]
+        settings = [(100, width) for width in _SIZES[site]] + [(count, log.tasks) for count in _COUNTS]
         for count, width in settings:
             tell(f"front: {site}, {count} tasks of {width} processors")
             found = list(compare(jobs, log.procs, count, width, many))

@@ -216,12 +216,14 @@ def test_slots_move_up_when_others_end_early_and_nobody_is_delayed_by_it():
 
 
 def test_the_parts_of_plans_on_free_slots(monkeypatch):
-    jobs = [(60 * i, 900 + 37 * i % 1200, 1 + i * 7 % 40, 3600) for i in range(400)]
+    jobs = [(60 * i, 900 + 37 * i % 1200, 1 + i * 7 % 40, 3600) for i in range(200)]
     for module in (provision_front, provision_practice):
         monkeypatch.setattr(module, "traces", list)
     monkeypatch.setattr(provision_front, "read_jobs", lambda logs, site: [job[:3] for job in jobs])
     monkeypatch.setattr(provision_practice, "read_limited_jobs", lambda logs, site: jobs)
     monkeypatch.setattr(provision_front, "_SIZES", {"CTC": (3,), "SDSC": (1,)})
+    monkeypatch.setattr(provision_front, "_COUNTS", (36,))
+    monkeypatch.setattr(provision_practice, "_TASKS", 25)
     chapter = provision_front.fronts(None, lambda text: None, 2)
     assert all(row["floor"] <= row["makespan"] <= row["heft"] + 1e-9 for row in chapter.rows)
     assert [goal.at_most for goal in chapter.goals] == [0.87, 0.82]
