@@ -12,6 +12,8 @@ set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 EXTRAS=${1:-all,dev}
+COMPILER_PROGRAMS="cc make pkg-config cmake gfortran"
+COMPILER_PACKAGES="gcc libc6-dev gfortran make pkg-config cmake"
 SLURM_PACKAGES="slurm-wlm slurmdbd slurm-wlm-mysql-plugin slurm-wlm-basic-plugins munge mariadb-server"
 
 # shellcheck source=scripts/own-folder.sh
@@ -127,7 +129,8 @@ fetch_packages() {
     installed slurmctld slurmd slurmdbd munged mariadbd sbatch || read -ra wanted <<<"$SLURM_PACKAGES"
     case ",$EXTRAS," in *,dev,*)
         installed mmdebstrap || wanted+=(mmdebstrap)
-        installed cc make pkg-config cmake gfortran || wanted+=(gcc libc6-dev gfortran make pkg-config cmake)
+        # shellcheck disable=SC2086,SC2206 # lists of words
+        installed $COMPILER_PROGRAMS || wanted+=($COMPILER_PACKAGES)
         if ! installed prometheus promtool; then
             mask_prometheus
             wanted+=(prometheus)
@@ -148,8 +151,10 @@ setup_bootstrap() {
 
 # For libdmr, the C library, and its tests.
 setup_compiler() {
-    if ! installed cc make pkg-config cmake gfortran && is_root && command -v apt-get >/dev/null; then
-        apt_install gcc libc6-dev gfortran make pkg-config cmake || say "no C compiler: libdmr cannot be built"
+    # shellcheck disable=SC2086 # lists of words
+    if ! installed $COMPILER_PROGRAMS && is_root && command -v apt-get >/dev/null; then
+        # shellcheck disable=SC2086
+        apt_install $COMPILER_PACKAGES || say "no C compiler: libdmr cannot be built"
     fi
 }
 

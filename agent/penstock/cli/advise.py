@@ -15,6 +15,7 @@ from penstock.cli.options import number
 from penstock.cli.output import emit_json, table
 from penstock.config import Config, load
 from penstock.errors import PenstockError
+from penstock.future.bits import BitProfile
 from penstock.holding.reservations import pricing_rules, take_snapshot
 from penstock.provision.advice import Advice, advise, past_runs, runs_needed
 from penstock.provision.live import from_snapshot
@@ -44,7 +45,8 @@ def advise_(risk: float | None, days: int, as_json: bool) -> None:
     asked = (_RISK if risk is None else risk) / 100
     records, shown = asyncio.run(_look(config, time.time() - days * _DAY))
     found = [advise(runs, asked) for runs in past_runs(records)]
-    sooner = {advice: _sooner(config, shown, advice) for advice in found}
+    free = {name: _free(config, shown, name) for name in {a.runs.kind.partition for a in found if a.limit is not None}}
+    sooner = {advice: _sooner(free.get(advice.runs.kind.partition), advice) for advice in found}
     if as_json:
         emit_json({"risk": asked, "runs_needed": runs_needed(asked), "jobs": [_row(a, sooner[a]) for a in found]})
         return
@@ -69,23 +71,26 @@ async def _look(config: Config, since: float) -> tuple[Sequence[AccountingRecord
         return await backend.history(since=since), await take_snapshot(backend)
 
 
-def _sooner(config: Config, shown: Snapshot, advice: Advice) -> float | None:
-    """By how many seconds the job would start earlier, were it submitted now; None where that cannot be said."""
-    partition = shown.partitions.get(advice.runs.kind.partition)
-    if advice.limit is None or partition is None:
+def _free(config: Config, shown: Snapshot, name: str) -> tuple[BitProfile, float, int] | None:
+    """What the queue leaves free from now on, and the nodes of the partition; None where that cannot be said."""
+    if name not in shown.partitions:
         return None
     try:
-        situation = from_snapshot(shown, partition, pricing_rules(config))
+        situation = from_snapshot(shown, shown.partitions[name], pricing_rules(config))
     except PenstockError:
         return None
-    profile, now = situation.plan().profile, situation.queue.now
-    starts = [
-        profile.earliest(advice.runs.kind.nodes, limit, now, situation.within)
-        for limit in (advice.runs.limit, advice.limit)
-    ]
-    if starts[0] is None or starts[1] is None:
+    return situation.plan().profile, situation.queue.now, situation.within
+
+
+def _sooner(free: tuple[BitProfile, float, int] | None, advice: Advice) -> float | None:
+    """By how many seconds the job would start earlier, were it submitted now; None where that cannot be said."""
+    if advice.limit is None or free is None:
         return None
-    return starts[0][0] - starts[1][0]
+    profile, now, within = free
+    before, after = (
+        profile.earliest(advice.runs.kind.nodes, limit, now, within) for limit in (advice.runs.limit, advice.limit)
+    )
+    return None if before is None or after is None else before[0] - after[0]
 
 
 def _row(advice: Advice, sooner: float | None) -> dict[str, Any]:

@@ -206,8 +206,10 @@ class ReservedRuns:
             if isinstance(change, Drop):
                 page.save(_dropped(page.run, {change.stage: change.why}))
                 news.append(f"stage {change.stage} is given up: {change.why}")
-            else:
-                await self._move(page, change, news)
+            elif await self._move(page, change, news):
+                news.append(f"stage {change.stage} gets another slot: {change.why}")
+            elif change.moves:
+                break  # those behind it were to move to where this one would have made room
 
     def _now(self, run: WorkflowRun, jobs: Mapping[int, Job]) -> list[StageNow]:
         out = []
@@ -223,9 +225,10 @@ class ReservedRuns:
             out.append(StageNow(stage.name, unit.nodes, limit, unit.after, standing, slot, latest, penalty, on))
         return out
 
-    async def _move(self, page: _Page, move: SlotChange, news: list[str]) -> None:
-        """The new slot first; the old one is given up once the job stands for the new one. For an earlier slot a job
-        that waits is put from one into the other, which its owner may, and keeps its number: others depend on it."""
+    async def _move(self, page: _Page, move: SlotChange, news: list[str]) -> bool:
+        """Whether the stage has the other slot. The new one first; the old one is given up once the job stands for the
+        new one. For an earlier slot a job that waits is put from one into the other, which its owner may, and keeps its
+        number: others depend on it."""
         run = page.run
         place = next(i for i, stage in enumerate(run.stages) if stage.name == move.stage)
         if move.moves:
@@ -233,10 +236,9 @@ class ReservedRuns:
                 await self._holds.move(run.stages[place].held.hold, move.to.start, move.to.nodes)
             except (Infeasible, NotNow, NotPermitted) as error:
                 _kept(page, move, str(error), news)
-                return
+                return False
             page.save(replace(run, told={**run.told, move.stage: move.why}))
-            news.append(f"stage {move.stage} gets another slot: {move.why}")
-            return
+            return True
         stage, length = run.stages[place], run.units[place].time_limit
         old, moves = self._ledger.hold(stage.held.hold).wanted, stage.held.moves + 1
         wanted = replace(
@@ -252,20 +254,20 @@ class ReservedRuns:
             number, held = await self._held(wanted)
         except Infeasible as error:
             _kept(page, move, str(error), news)
-            return
+            return False
         if held.phase is not HoldPhase.HELD:
             _kept(page, move, held.reason, news)
-            return
+            return False
         slot = StageSlot(wanted.name, number, moves, stage.held.whole)
         again = replace(fresh(stage), attempt=0, slot=slot)
         if move.why == CAN_BEGIN_EARLIER and stage.phase is Stands.QUEUED and stage.job is not None:
             if not await self._put(page, stage, stage.job, wanted.name):
                 await self._holds.cancel(number)
-                return  # it has begun in the slot that it has, or is gone: the next pass sees which
+                return False  # it has begun in the slot that it has, or is gone: the next pass sees which
             again = replace(stage, slot=slot)
         run = _leaving(run, stage.held)
         page.save(replace(run.put(place, again), told={**run.told, move.stage: move.why}))
-        news.append(f"stage {move.stage} gets another slot: {move.why}")
+        return True
 
     async def _put(self, page: _Page, stage: StageRun, job: int, slot: str) -> bool:
         """Have a job that waits stand for another slot. Whether it does."""

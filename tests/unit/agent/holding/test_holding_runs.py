@@ -419,6 +419,22 @@ def test_a_whole_plan_moves_up_and_its_jobs_keep_their_numbers():
     assert world.completed() == ["a", "b", "c"]
 
 
+def test_where_a_slot_does_not_move_those_behind_it_do_not_either():
+    world = World()
+    world.begin()
+    moves_up(world)
+    move = world.backend.move_reservation
+
+    async def busy(name, *where):
+        if name == "flow-1-a":
+            raise NotNow("Requested nodes are busy")
+        return await move(name, *where)
+
+    world.backend.move_reservation = busy
+    assert world.to(10) == []
+    assert [hold.wanted.start - world.start for hold in world.ledger.holds().values()] == [1000, 2000, 3000]
+
+
 def test_a_job_that_begins_while_it_is_moved_keeps_its_slot():
     world = World()
     world.begin(f=10.0)  # at a price: such a slot is exchanged for another
