@@ -134,12 +134,16 @@ def site_limits(enforcing: Cluster) -> Iterator[SiteLimits]:
     it.restore()
 
 
-def empty(it: Cluster, limit: float = 40.0) -> None:
+def empty(it: Cluster, limit: float = 60.0) -> None:
     """Cancel every job and wait until the nodes are idle again."""
     deadline = time.monotonic() + limit
     while it.run_as("root", ["squeue", "-h", "-o", "%i"]).stdout.strip():
         assert time.monotonic() < deadline, it.run_as("root", ["squeue"]).stdout
         it.run_as("root", ["scancel", "--partition=batch"])
+        time.sleep(0.1)
+    at_rest = {"idle", "planned", "reserved"}
+    while not {s.lower() for s in it.run_as("root", ["sinfo", "-h", "-N", "-o", "%T"]).stdout.split()} <= at_rest:
+        assert time.monotonic() < deadline, it.run_as("root", ["sinfo", "-N", "-l"]).stdout
         time.sleep(0.1)
 
 

@@ -38,13 +38,22 @@ def fill(cluster: Cluster, nodes: int, minutes: int) -> None:
     words = ["sbatch", "--parsable", f"-N{nodes}", f"-t{minutes}", "-o", "/dev/null", "--exclusive"]
     made = cluster.run_as("bob", [*words, "--wrap", "sleep 900"])
     assert made.returncode == 0, made.stderr
-    until(lambda: "RUNNING" in cluster.run_as("root", ["squeue", "-h", "-o", "%T"]).stdout, "the job to run")
+
+    def asked(*words: str) -> str:
+        return cluster.run_as("root", list(words)).stdout
+
+    # Slurm tries a job again two minutes after its launch has failed, as it does on a machine with much else to do.
+    until(
+        lambda: "RUNNING" in asked("squeue", "-h", "-o", "%T"),
+        lambda: "the job to run\n" + asked("scontrol", "show", "jobs") + asked("sinfo", "-R") + asked("sinfo", "-N"),
+        seconds=300,
+    )
 
 
-def until(probe: Callable[[], object], what: str, seconds: float = 120.0) -> None:
+def until(probe: Callable[[], object], what: Callable[[], str], seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not probe():
-        assert time.monotonic() < end, f"timed out waiting for {what}"
+        assert time.monotonic() < end, f"timed out waiting for {what()}"
         time.sleep(0.2)
 
 
@@ -112,7 +121,7 @@ def test_a_plan_at_the_other_cluster_is_reserved_there(cluster: Cluster, far: Cl
         assert "ReservationName" not in cluster.run_as("root", ["scontrol", "-o", "show", "reservations"]).stdout
     finally:
         far.run_as("root", ["scancel", "--partition=batch"])
-        until(lambda: not far.run_as("root", ["squeue", "-h", "-o", "%i"]).stdout.strip(), "the jobs to leave")
+        until(lambda: not far.run_as("root", ["squeue", "-h", "-o", "%i"]).stdout.strip(), lambda: "the jobs to leave")
         for line in far.run_as("root", ["scontrol", "-o", "show", "reservations"]).stdout.splitlines():
             if line.startswith("ReservationName="):
                 far.run_as("root", ["scontrol", "delete", line.split()[0]])

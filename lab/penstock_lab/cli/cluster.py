@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -107,7 +107,7 @@ def _up(
         min_job_age=round(min_job_age),
     )
     begun = time.monotonic()
-    with _interruptible():  # what kill -9 leaves, the next `up` or `down` finds
+    with _on_signals(_interrupt):  # what kill -9 leaves, the next `up` or `down` finds
         it = up(spec)
     if it.already_up:
         click.echo(f"{it.name} is already up in {it.folder} ({len(it.nodes)} nodes)")
@@ -126,16 +126,15 @@ def _again(command: str, it: Cluster, folder: Path | None) -> str:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """A kill and the end of the terminal are to clean up as Ctrl-C does, where the caller has not said to ignore them
-    (nohup)."""
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
-    before = {number: signal.signal(number, _interrupt) for number in numbers}
+def _on_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """A kill and the end of the terminal do what Ctrl-C does, where the caller has not said to ignore them (nohup)."""
+    all_of_them = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {n: signal.signal(n, handler) for n in all_of_them if signal.getsignal(n) != signal.SIG_IGN}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -190,12 +189,21 @@ def _env(folder: Path | None) -> None:
 def _run(folder: Path | None, who: str, command: tuple[str, ...]) -> None:
     """Run a command as a user of the cluster, with that cluster's Slurm; ends with the command's exit code."""
     it = Cluster.load(folder)
+    early: list[int] = []
     try:
-        with _interruptible(), it.popen_as(who, command, stdin=None) as process:
+        # Raised while it is being started, an interrupt would leave it behind.
+        with (
+            _on_signals(lambda number, _frame: early.append(number)),
+            it.popen_as(who, command, stdin=None) as process,
+        ):
             try:
-                code = process.wait()
+                with _on_signals(_interrupt):
+                    if early:
+                        raise KeyboardInterrupt
+                    code = process.wait()
             except BaseException:
-                _end(process)
+                with _on_signals(_interrupt):
+                    _end(process)
                 raise
     except (FileNotFoundError, PermissionError) as e:
         raise UserError(f"{command[0]}: cannot be run: {e.strerror}") from None

@@ -12,15 +12,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-# The command alone, without a cluster; `grace` is how long it gets.
+# The command alone, without a cluster; `grace` is how long it gets, `slow` how long it takes to start.
 PROGRAM = """
-import importlib, subprocess, sys
+import importlib, subprocess, sys, time
 
 module = importlib.import_module("penstock_lab.cli.cluster")
 
 class Stub:
     def popen_as(self, who, argv, stdin):
-        return subprocess.Popen(argv, stdin=stdin, text=True, start_new_session=True)
+        process = subprocess.Popen(argv, stdin=stdin, text=True, start_new_session=True)
+        time.sleep({slow})
+        return process
 
 module.Cluster.load = lambda folder: Stub()
 module._GRACE = {grace}
@@ -28,9 +30,14 @@ module.cluster(["run", "--", *sys.argv[1:]])
 """
 
 
-def run(script: str, place: Path, grace: float = 30, before: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
-    """Have it run a shell's script, and wait until that has made the file `ready`."""
-    words = [*before, sys.executable, "-c", PROGRAM.format(grace=grace), "sh", "-c", script]
+def run(
+    script: str, place: Path, grace: float = 30, before: tuple[str, ...] = (), slow: float = 0
+) -> subprocess.Popen[bytes]:
+    """Have it run a shell's script, and wait until that has made the file `ready`.
+
+    It itself learns `slow` seconds late that the script has begun.
+    """
+    words = [*before, sys.executable, "-c", PROGRAM.format(grace=grace, slow=slow), "sh", "-c", script]
     process = subprocess.Popen(words, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 30
     while not (place / "ready").exists():
@@ -70,6 +77,14 @@ def place(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_command_ends_with_it_though_it_does_not_want_to(place: Path, number: signal.Signals) -> None:
     with run("trap '' TERM; touch ready; sleep 60; sleep 60", place, grace=0.5) as process:
+        process.send_signal(number)
+        assert process.wait(30) != 0
+    assert gone(place)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_nor_one_that_is_just_being_started(place: Path, number: signal.Signals) -> None:
+    with run("touch ready; sleep 60", place, slow=2) as process:
         process.send_signal(number)
         assert process.wait(30) != 0
     assert gone(place)
