@@ -20,7 +20,17 @@ from penstock.holding.holds import Holds
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Hold, HoldPhase, WantedSlot
 from penstock.provision.pricing import cancelling
-from penstock.provision.repair import CAN_BEGIN_EARLIER, Drop, Free, Holes, SlotChange, StageNow, StageProgress, repair
+from penstock.provision.repair import (
+    CAN_BEGIN_EARLIER,
+    FOR_THE_BETTER,
+    Drop,
+    Free,
+    Holes,
+    SlotChange,
+    StageNow,
+    StageProgress,
+    repair,
+)
 from penstock.slurm.base import Reader
 from penstock.waits.base import Estimate
 from penstock.workflow.carrying import Carrier, subject_of
@@ -342,7 +352,7 @@ def _dropped(run: WorkflowRun, why: Mapping[str, str]) -> WorkflowRun:
 
 def _kept(page: _Page, move: SlotChange, reason: str, news: list[str]) -> None:
     """It has no other slot. No news if the one that it has will do: people are told of delays."""
-    if move.why != CAN_BEGIN_EARLIER:
+    if move.why not in FOR_THE_BETTER:
         _tell(page, move.stage, f"gets no other slot, although {move.why}: {reason}", news)
 
 

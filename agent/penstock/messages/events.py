@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from dmr.wire import clean
-from penstock.provision.repair import CAN_BEGIN_EARLIER
+from penstock.provision.repair import FOR_THE_BETTER
 from penstock.workflow.state import StagePhase, WorkflowRun
 
 __all__ = ["KINDS", "Event", "failed_stages", "paused", "reserved"]
@@ -116,7 +116,7 @@ def reserved(run: WorkflowRun, *, uid: int, user: str, now: float) -> Iterator[E
                 user,
                 details,
             )
-        elif why and why != CAN_BEGIN_EARLIER and entry.phase is not StagePhase.DONE:
+        elif why and why not in FOR_THE_BETTER and entry.phase is not StagePhase.DONE:
             yield Event(
                 f"deadline reserved {name}/{stage} hold {hold}",
                 "deadline",

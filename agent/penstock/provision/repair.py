@@ -4,29 +4,40 @@ A slot is exchanged when its reservation is gone, or when those that its stage c
 stage to end in it. Then later stages may need other slots, too. Of a stage that has failed nothing is saved: what comes
 after it is dropped.
 
-Where all is well, slots move up, one behind the other, to where they can begin earlier behind all who wait: others end
-before their time limits, and a plan that waits for its turn falls behind the queue (`penstock bench provision --part
-practice`). A slot that was bought at the price of a delay is given up for another, if that costs less than the time
-saved is worth.
+Where all is well, slots move to where they can begin earlier behind all who wait: others end before their time limits,
+and a plan that waits for its turn falls behind the queue (`penstock bench provision --part practice`). If the plan ends
+earlier when it is made anew, with the nodes of its own slots free, it is; otherwise its slots move up one behind the
+other. A slot that was bought at the price of a delay is given up for another, if that costs less than the time saved is
+worth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["CAN_BEGIN_EARLIER", "Drop", "Free", "Holes", "SlotChange", "StageNow", "StageProgress", "repair"]
+from penstock.provision.moving import Place, in_order
+
+__all__ = ["CAN_BEGIN_EARLIER", "FOR_THE_BETTER", "Drop", "Free", "Holes", "SlotChange", "StageNow", "StageProgress"]
+__all__ += ["repair"]
 
 _GRACE: Final = 30.0
 """Seconds after a slot's begin in which its job may begin: some rounds of Slurm's scheduler."""
 _EARLIER: Final = 120.0
 """Seconds that an exchange for an earlier slot has to gain. Reservations begin at full minutes."""
 _AT_ONCE: Final = 20
-"""Slots that move in a pass, each of which takes a request or two."""
+"""Slots that move up in a pass, each of which takes a request."""
+_ANEW: Final = 100
+"""Slots of a plan that is made anew: it moves as a whole or not at all."""
+_REQUEST: Final = 0.2
+"""Seconds that each request beyond those may take."""
 CAN_BEGIN_EARLIER: Final = "it can begin earlier"
-"""Why a slot is exchanged that would do as it is."""
+_PLAN_ENDS_EARLIER: Final = "so the plan can end earlier"
+_MAKES_ROOM: Final = "it makes room for others first"
+FOR_THE_BETTER: Final = frozenset({CAN_BEGIN_EARLIER, _PLAN_ENDS_EARLIER, _MAKES_ROOM})
+"""Why slots are exchanged that would do as they are."""
 
 
 class StageProgress(StrEnum):
@@ -136,7 +147,84 @@ def repair(
         wrong = wrong or bool(why)
         start = to.start if to is not None else max(ready, now) if stage.slot is None else max(ready, stage.slot[0])
         ends[stage.name] = start + stage.duration
-    return out if out or wrong else list(_move_up(stages, now, holes, now + notice))
+    if out or wrong:
+        return out
+    out += _made_anew(stages, now, holes, now + notice)
+    return out or list(_move_up(stages, now, holes, now + notice))
+
+
+def _made_anew(stages: Sequence[StageNow], now: float, holes: Holes, soonest: float) -> list[SlotChange]:
+    """How the slots move to where they are if the plan is made anew, what is longest to the plan's end first (HEFT's
+    order), with all of them free; empty if it would not end earlier."""
+    soonest += _REQUEST * max(0, len(stages) - _AT_ONCE)
+    slots = {s.name: Place(*s.slot, frozenset(s.on)) for s in stages if s.slot and s.standing is StageProgress.WAITING}
+    free = {s.name: s for s in stages if s.name in slots and not s.penalty and slots[s.name].start >= soonest}
+    if not free or len(free) > _ANEW:
+        return []
+    ends = {s.name: slots[s.name].start + s.duration if s.name in slots else s.ends for s in stages}
+    last = max(ends.values())
+    for stage in free.values():
+        holes.give(_free(slots[stage.name]), stage.duration)
+    to: dict[str, Free] = {}
+    for stage in sorted(free.values(), key=_upward(stages), reverse=True):
+        ready = max((ends[parent] for parent in stage.after), default=soonest)
+        found = holes.find(stage.nodes, stage.duration, max(ready, soonest))
+        if found is None:
+            break
+        holes.take(found, stage.duration)
+        to[stage.name], ends[stage.name] = found, found.start + stage.duration
+    fits = all(ends[p] <= slots[s.name].start for s in stages if s.name in slots.keys() - free.keys() for p in s.after)
+    out: list[SlotChange] = []
+    if len(to) == len(free) and fits and max(ends.values()) <= last - _EARLIER:
+        out = _moves({name: slots[name] for name in free}, to, free, holes)
+    if not out:
+        for name, hole in to.items():
+            holes.give(hole, free[name].duration)
+        for name, stage in free.items():
+            holes.take(_free(slots[name]), stage.duration)
+    return out
+
+
+def _moves(
+    now: Mapping[str, Place], to: Mapping[str, Free], stages: Mapping[str, StageNow], holes: Holes
+) -> list[SlotChange]:
+    """The moves in an order that Slurm takes; empty if there is none."""
+    then = {n: Place(f.start, f.start + now[n].end - now[n].start, frozenset(f.nodes)) for n, f in to.items()}
+    behind = max(place.end for place in (*now.values(), *then.values()))
+    aside: dict[str, Free] = {}
+
+    def make_room(name: str) -> Place | None:
+        found = holes.find(stages[name].nodes, stages[name].duration, behind)
+        if found is None:
+            return None
+        holes.take(found, stages[name].duration)
+        aside[name] = found
+        return Place(found.start, found.start + now[name].end - now[name].start, frozenset(found.nodes))
+
+    moves = in_order(now, then, make_room) or []
+    for name, hole in aside.items():
+        holes.give(hole, stages[name].duration)
+    out = []
+    for name, place in moves:
+        if place != then[name]:
+            out.append(SlotChange(name, aside[name], _MAKES_ROOM, moves=True))
+        elif place != now[name]:
+            why = CAN_BEGIN_EARLIER if place.start < now[name].start else _PLAN_ENDS_EARLIER
+            out.append(SlotChange(name, to[name], why, moves=True))
+    return out
+
+
+def _upward(stages: Sequence[StageNow]) -> Callable[[StageNow], float]:
+    """HEFT's rank: the seconds from a stage's begin to the end of all that comes after it."""
+    behind = {stage.name: 0.0 for stage in stages}
+    for stage in reversed(stages):
+        for parent in stage.after:
+            behind[parent] = max(behind[parent], behind[stage.name] + stage.duration)
+    return lambda stage: behind[stage.name] + stage.duration
+
+
+def _free(place: Place) -> Free:
+    return Free(place.start, tuple(sorted(place.nodes)))
 
 
 def _move_up(stages: Sequence[StageNow], now: float, holes: Holes, soonest: float) -> Iterator[SlotChange]:

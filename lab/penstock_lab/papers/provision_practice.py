@@ -46,6 +46,7 @@ class PlannedMachine(Machine):
         super().__init__(size, jobs)
         self._dag, self._notice = Dag((), ()), 0.0
         self._slots_of: dict[int, tuple[float, float, int]] = {}
+        self.requests = 0
 
     def hold(self, dag: Dag, plan: Schedule, notice: float) -> None:
         """Reserve the slots of a plan, which are free; they are exchanged `notice` seconds ahead."""
@@ -63,6 +64,7 @@ class PlannedMachine(Machine):
     def _compress(self) -> None:
         super()._compress()
         while changes := repair(self._stages(), self.now, self, notice=self._notice):
+            self.requests += len(changes)
             for change in changes:
                 assert isinstance(change, SlotChange) and change.moves  # nothing fails here, and nothing has a price
                 task, begin, nodes = int(change.stage), change.to.start, _mask(change.to.nodes)
@@ -105,7 +107,7 @@ def _mask(names: Sequence[str]) -> int:
 
 class Ended(NamedTuple):
     """Makespans (s) at one instant: best effort, a chain that keeps its place in the queue, the plan as it was made,
-    with slots exchanged after a notice and at once, and the longest path."""
+    with slots exchanged after a notice and at once, and the longest path; and the requests that this took."""
 
     best_effort: float
     chain: float
@@ -113,6 +115,7 @@ class Ended(NamedTuple):
     notice: float
     at_once: float
     floor: float
+    requests: int
 
 
 def in_practice(jobs: Jobs, procs: int, count: int, width: int, whens: Sequence[float]) -> Iterator[Ended]:
@@ -122,13 +125,14 @@ def in_practice(jobs: Jobs, procs: int, count: int, width: int, whens: Sequence[
         machine.near(now)
         dag = a_workflow(count - count % levels, levels, width, procs, i)
         plan = min(free_plans(dag, machine.free(), now=now, seed=i), key=lambda plan: plan.makespan)
-        ways = []
+        ways, requests = [], 0
         for notice in _NOTICE.values():
             twin = machine.copy()
             twin.hold(dag, plan, notice)
             ways.append(twin.finish() - now)
+            requests = twin.requests
         alone, chain = best_effort_on(machine.copy(), dag), chain_on(machine.copy(), dag)
-        yield Ended(alone, chain, plan.makespan, ways[0], ways[1], float(max(ranks(dag))))
+        yield Ended(alone, chain, plan.makespan, ways[0], ways[1], float(max(ranks(dag))), requests)
 
 
 def practice(out: Path | None, tell: Tell, runs: int) -> Chapter:

@@ -71,6 +71,8 @@ def test_a_whole_plan_moves_up_behind_what_ends_early():
     beside = [stage("a", WAITING, (9000, 9660)), stage("b", WAITING, (9000, 9660))]
     assert changes(beside) == [("a", 0), ("b", 2000)], "neither gets what the other has"
     many = [stage(f"s{i}", WAITING, (9000, 9660)) for i in range(30)]
+    assert len(repair(many, 0.0, free(100, room=30))) == 30, "a plan moves as a whole where it ends earlier then"
+    many.append(stage("bought", WAITING, (9000, 9660), penalty=5.0))
     assert len(repair(many, 0.0, free(100, room=30))) == 20, "the others at the next pass"
 
 
@@ -91,45 +93,75 @@ def test_an_earlier_slot_is_taken_if_it_costs_nothing_or_less_than_it_is_worth()
     assert changes(running, now=1900.0, starts=(2000, 2600)) == [("b", 2600)], "behind the latest end of the other"
 
 
+class Profile:
+    """Four nodes, on which every slot is where it says."""
+
+    def __init__(self):
+        self.profile = BitProfile(0b1111, 0.0)
+
+    def find(self, nodes, duration, after):
+        found = self.profile.earliest(nodes, duration, after, 0b1111)
+        return Free(found[0], tuple(f"n{bit}" for bit in range(4) if found[1] >> bit & 1))
+
+    def take(self, hole, duration):
+        self.profile.block(self.mask(hole), hole.start, hole.start + duration)
+
+    def give(self, slot, duration):
+        assert self.profile.common(slot.start, slot.start + duration, self.mask(slot)) == 0, "only what is taken"
+        self.profile.open(self.mask(slot), slot.start, slot.start + duration)
+
+    def mask(self, slot):
+        return sum(1 << int(name[1:]) for name in slot.nodes)
+
+
 @given(st.data())
-def test_a_plan_that_moves_up_is_a_plan_after_each_move(data):
-    """No two slots share a node at a time, and no stage begins before those have ended that it comes after."""
-    profile, stages, length = BitProfile(0b1111, 0.0), [], 600.0
+def test_a_plan_that_moves_is_a_plan_and_ends_no_later(data):
+    """No two slots share a node, not for a moment, and in the end no stage begins before those have ended that it
+    comes after."""
+    holes, stages = Profile(), []
     for i in range(data.draw(st.integers(1, 7))):
-        after = (
-            data.draw(st.lists(st.sampled_from([s.name for s in stages]), unique=True, max_size=2)) if stages else []
-        )
-        ready = max((s.slot[0] + length for s in stages if s.name in after), default=0.0)
-        nodes = data.draw(st.integers(1, 3))
-        start, mask = profile.earliest(nodes, length, ready + data.draw(st.integers(0, 3)) * 700.0, 0b1111)
-        profile.block(mask, start, start + length)
-        on = tuple(f"n{bit}" for bit in range(4) if mask >> bit & 1)
-        stages.append(StageNow(f"s{i}", nodes, length, tuple(after), WAITING, (start, start + length), on=on))
-
-    class Holes:
-        def __init__(self, profile):
-            self.profile = profile
-
-        def find(self, nodes, duration, after):
-            found = self.profile.earliest(nodes, duration, after, 0b1111)
-            return Free(found[0], tuple(f"n{bit}" for bit in range(4) if found[1] >> bit & 1))
-
-        def take(self, hole, duration):
-            self.profile.block(sum(1 << int(n[1:]) for n in hole.nodes), hole.start, hole.start + duration)
-
-        def give(self, slot, duration):
-            self.profile.open(sum(1 << int(n[1:]) for n in slot.nodes), slot.start, slot.start + duration)
+        length = data.draw(st.sampled_from([600.0, 1500.0]))
+        names = [s.name for s in stages]
+        after = data.draw(st.lists(st.sampled_from(names), unique=True, max_size=2)) if names else []
+        ready = max((s.slot[1] for s in stages if s.name in after), default=0.0)
+        nodes, gap = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 3)) * 700.0
+        slot = holes.find(nodes, length, ready + gap)
+        holes.take(slot, length)
+        penalty = data.draw(st.sampled_from([0.0, 0.0, 0.0, 5.0]))
+        at = (slot.start, slot.start + length)
+        stages.append(StageNow(f"s{i}", nodes, length, tuple(after), WAITING, at, 0.0, penalty, slot.nodes))
 
     last, now = max(s.slot[1] for s in stages), {s.name: s for s in stages}
-    for change in repair(stages, 0.0, Holes(profile)):
+    found = repair(stages, 0.0, holes)
+    for change in found:
         stage = now[change.stage]
-        now[change.stage] = replace(stage, slot=(change.to.start, change.to.start + length), on=change.to.nodes)
+        now[change.stage] = replace(stage, slot=(change.to.start, change.to.start + stage.duration), on=change.to.nodes)
+        assert not change.moves or not stage.penalty
         for one in now.values():
-            assert all(now[parent].slot[1] <= one.slot[0] for parent in one.after)
-            for other in now.values():
+            for other in now.values() if change.moves else ():
                 apart = one.slot[1] <= other.slot[0] or other.slot[1] <= one.slot[0] or not {*one.on} & {*other.on}
                 assert one is other or apart
+    for one in now.values():
+        assert all(now[parent].slot[1] <= one.slot[0] for parent in one.after)
+        assert holes.profile.common(*one.slot, holes.mask(Free(0, one.on))) == 0, "the others see where it is"
     assert max(s.slot[1] for s in now.values()) <= last
+
+
+def test_a_plan_is_made_anew_where_its_slots_are_in_each_others_way():
+    """b is to go where a is, and the other way round: only then c, which takes long, can begin earlier."""
+    a = StageNow("a", 2, 3000.0, (), WAITING, (300, 3300), on=("n0", "n1"))
+    b = StageNow("b", 4, 600.0, (), WAITING, (3300, 3900), on=("n0", "n1", "n2", "n3"))
+    c = StageNow("c", 2, 6000.0, ("b",), WAITING, (3900, 9900), on=("n0", "n1"))
+    holes = Profile()
+    for one in (a, b, c):
+        holes.take(Free(one.slot[0], one.on), one.duration)
+    found = repair([a, b, c], 0.0, holes)
+    assert [(x.stage, x.to.start, x.why) for x in found] == [
+        ("a", 9900, "it makes room for others first"),
+        ("b", 0, "it can begin earlier"),
+        ("c", 600, "it can begin earlier"),
+        ("a", 600, "so the plan can end earlier"),
+    ]
 
 
 def test_what_comes_after_a_failed_stage_is_dropped():
