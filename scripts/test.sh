@@ -124,9 +124,13 @@ contract() {
 slurm_a_to_i() {
     run "tests on Slurm, a to i" tests/slurm/test_[a-i]*.py -m "not mpi and not release$and_not_long"
 }
-slurm_j_to_z() {
-    run "tests on Slurm, j to z" tests/slurm/test_[!a-i]*.py --deselect=tests/slurm/test_owner_limits.py \
+slurm_j_to_r() {
+    run "tests on Slurm, j to r" tests/slurm/test_[j-r]*.py --deselect=tests/slurm/test_owner_limits.py \
         "${of_pools[@]/#/--deselect=}" -m "not mpi and not release$and_not_long"
+}
+slurm_s_to_z() {
+    run "tests on Slurm, s to z" tests/slurm/test_[!a-r]*.py "${of_pools[@]/#/--deselect=}" \
+        -m "not mpi and not release$and_not_long"
 }
 of_pools=(tests/slurm/test_jobs_of_pools.py tests/slurm/test_pool_auto.py tests/slurm/test_snakemake_executor.py)
 pool_jobs() {
@@ -145,9 +149,10 @@ releases() {
 }
 # Each lane takes the next kind that nobody has taken, so what takes longest stands first. The first lane is seen as it
 # goes, what the others print at the end.
-kinds=(mpi slurm_a_to_i limits contract pool_jobs unit_agent_i_to_p unit_agent_q_to_z unit_others unit_agent_a_to_h check)
+kinds=(mpi slurm_j_to_r slurm_a_to_i pool_jobs unit_agent_i_to_p unit_others unit_agent_a_to_h contract
+    unit_agent_q_to_z limits check)
 if [ -z "$and_not_long" ]; then kinds=(resizes companion "${kinds[@]}"); fi
-kinds=(slurm_j_to_z releases "${kinds[@]}")
+kinds=(slurm_s_to_z releases "${kinds[@]}")
 lane() {
     local status=0 kind
     trap 'exit 143' TERM

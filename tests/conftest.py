@@ -72,6 +72,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         params = getattr(item, "callspec", None)
         if item.get_closest_marker("release") and params is not None and _UNSTABLE in str(params.params.values()):
             item.add_marker(pytest.mark.long)
+        if item.get_closest_marker("release") and item.get_closest_marker("long_elsewhere"):
+            item.add_marker(pytest.mark.long)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -35,7 +35,7 @@ def submissions(agent: SlurmAgent, since: float, stages: int) -> Counter[str]:
     return Counter(row["JobName"].partition(".penstock.")[0] for row in agent.accounting(since))
 
 
-@pytest.mark.parametrize("strategy", ["asa", "perstage"])
+@pytest.mark.parametrize("strategy", ["asa", pytest.param("perstage", marks=pytest.mark.long)])
 def test_a_workflow_completes_in_order_and_accounting_agrees(make_agent, begun, strategy):
     # Slurm's times are whole seconds, and a pass may be late: ahead is well ahead.
     agent = make_agent(asa={"alternatives": [4.0, 5.0]}).start()
@@ -208,7 +208,7 @@ def test_an_squeue_that_fails_and_hangs_makes_the_agent_hold(make_agent, begun):
     assert submissions(agent, begun, 2) == {"s0": 1, "s1": 1}
 
 
-@pytest.mark.parametrize("strategy", ["asa", "perstage"])
+@pytest.mark.parametrize("strategy", ["asa", pytest.param("perstage", marks=pytest.mark.long)])
 def test_an_agent_killed_right_after_each_submission_leaves_one_job_per_stage(make_agent, begun, strategy):
     """sbatch itself kills the agent, each time after Slurm has taken the job and before the agent hears of it."""
     agent = make_agent()

@@ -329,7 +329,7 @@ class TestLife:
 
 
 class TestCrashes:
-    @pytest.mark.parametrize("seconds", [0.3, 0.8, 1.5, 2.5, 3.5])
+    @pytest.mark.parametrize("seconds", [0.8, 2.5, *(pytest.param(s, marks=pytest.mark.long) for s in (0.3, 1.5, 3.5))])
     def test_up_killed_halfway_is_found_and_cleaned(self, folder, seconds):
         victim = subprocess.Popen(upping(folder))
         time.sleep(seconds)

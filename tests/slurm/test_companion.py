@@ -46,6 +46,7 @@ def test_grows_by_a_companion_gives_it_back_for_a_waiting_job_and_grows_again(ag
     assert_nothing_left(contained)
 
 
+@pytest.mark.long
 def test_an_operator_has_the_launcher_of_a_users_job_ask_for_a_companion(contained: Cluster) -> None:
     service = Agent(contained, "operator", agent={"serve": "all"})
     try:

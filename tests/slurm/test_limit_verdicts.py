@@ -198,7 +198,21 @@ def verdicts(site: Cluster, who: str, job: int, wishes: list[Wish]) -> list[str]
     return asyncio.run(judge())
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# Some seconds each: one of each kind, and all with `--all`.
+USUAL = {
+    "nothing",
+    "qos-max-wall",
+    "partition-max-time",
+    "qos-max-nodes-per-job",
+    "qos-max-nodes-per-user",
+    "qos-group",
+}
+USUAL |= {"limit-factor", "partition-max-nodes", "qos-node-minutes-that-run"}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=c.name, marks=() if c.name in USUAL else pytest.mark.long) for c in CASES]
+)
 def test_the_check_allows_what_slurm_gives_to_the_same_as_an_own_request(
     site: Cluster, limits: SiteLimits, case: Case
 ) -> None:

@@ -114,7 +114,7 @@ def test_agent_killed_around_the_spawn(phase: str, agent: Agent, cluster: Cluste
     assert_nothing_left(cluster)
 
 
-@pytest.mark.parametrize("phase", ["leaving", *rare("proposed", "releasing")])
+@pytest.mark.parametrize("phase", rare("proposed", "leaving", "releasing"))
 def test_agent_killed_in_a_shrink(phase: str, agent: Agent, cluster: Cluster) -> None:
     agent.start()
     jacobi = Jacobi(agent, size=4, largest=4, pause=0.1, hold=1.0)

@@ -65,6 +65,7 @@ def test_a_program_in_c_grows_by_a_companion(by_companions: Agent, contained: Cl
     assert_nothing_left(contained)
 
 
+@pytest.mark.long
 def test_the_launcher_of_a_program_in_c_asks_for_its_companion(contained: Cluster) -> None:
     """Where the agent is the site's, which cannot ask in a user's name."""
     program = built("all", sanitize="", compiler="mpicc_abi") / "jacobi"

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 import yaml
@@ -61,17 +60,13 @@ class Desk:
 
 
 @pytest.fixture
-def queue(cluster: Cluster) -> Iterator[Cluster]:
+def queue(cluster: Cluster) -> Cluster:
     """Six of eight nodes run for ten minutes, and a job of all eight waits."""
     for words in (["-N6", "-t10"], ["-N8", "-t5"]):
         made = cluster.run_as("bob", ["sbatch", "--parsable", *words, "-o", "/dev/null", "--wrap", "sleep 600"])
         assert made.returncode == 0, made.stderr
     until(lambda: "RUNNING" in cluster.run_as("root", ["squeue", "-h", "-o", "%T"]).stdout, "the job to run")
-    yield cluster
-    for line in cluster.run_as("root", ["scontrol", "-o", "show", "reservations"]).stdout.splitlines():
-        if line.startswith("ReservationName="):
-            name = line.split()[0].partition("=")[2]
-            cluster.run_as("root", ["scontrol", "delete", f"ReservationName={name}"])
+    return cluster
 
 
 def until(probe, what, seconds=60.0):

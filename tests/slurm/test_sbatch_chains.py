@@ -98,6 +98,7 @@ def told(desk: Desk, program: str, call: Call) -> tuple[int, str, str]:
     return done.returncode, re.sub(r"\d+", "N", done.stdout), re.sub(r"\d+", "N", done.stderr)
 
 
+@pytest.mark.long_elsewhere
 def test_fifty_calls_are_byte_for_byte_those_of_sbatch(site):
     site.start()
     desk = Desk(site)
@@ -160,6 +161,7 @@ def in_order(site: SlurmAgent, desk: Desk, since: float) -> None:
     assert desk.say("cat", "joint") == "reads of s1\nreads of s2\n"
 
 
+@pytest.mark.long_elsewhere
 def test_submit_all_with_one_changed_word(site):
     site.start()
     desk, since = Desk(site), time.time() - 1
@@ -187,6 +189,7 @@ def test_submit_all_with_one_changed_word(site):
     assert not [r for r in audited if r["kind"] == "act" and r["verb"] in ("release", "change", "requeue", "cancel")]
 
 
+@pytest.mark.long_elsewhere
 def test_without_an_agent_nothing_waits_for_one_and_a_tick_takes_it_up(site):
     desk, since = Desk(site), time.time() - 1
     scripts(desk)
@@ -200,6 +203,7 @@ def test_without_an_agent_nothing_waits_for_one_and_a_tick_takes_it_up(site):
     assert (run["phase"], len(run["stages"])) == ("completed", 6)
 
 
+@pytest.mark.long_elsewhere
 @pytest.mark.parametrize("agent", [True, False], ids=["agent", "ticks"])
 def test_a_failed_job_is_submitted_again_and_what_waits_follows_it(site, agent):
     if agent:

@@ -85,6 +85,7 @@ def told(site: Site, path: str, line: str, shell: str, job: str) -> tuple[int, s
     return done.returncode, *(re.sub(r"N-N-NTN:N:N|(N-)?(N:)+N", "T", text) for text in plain)
 
 
+@pytest.mark.long_elsewhere
 @pytest.mark.parametrize("agent", [False, True], ids=["alone", "agent"])
 def test_what_is_said_is_what_slurms_own_say(site, agent):
     if agent:
@@ -158,6 +159,7 @@ def flaky(site: Site, *programs: str) -> str:
     return str(folder)
 
 
+@pytest.mark.long_elsewhere
 def test_hundreds_of_submissions_of_which_four_in_ten_fail(site):
     count = 200 if site.cluster.spec.release is None else 40
     site.start()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import empty
 from penstock_lab.cluster import Cluster, ClusterSpec, up
 
 # Bringing a cluster up has limits of its own.
@@ -120,8 +121,4 @@ def test_a_plan_at_the_other_cluster_is_reserved_there(cluster: Cluster, far: Cl
         assert len(waiting) == 3 and all(line.split()[0] == line.split()[1] for line in waiting)
         assert "ReservationName" not in cluster.run_as("root", ["scontrol", "-o", "show", "reservations"]).stdout
     finally:
-        far.run_as("root", ["scancel", "--partition=batch"])
-        until(lambda: not far.run_as("root", ["squeue", "-h", "-o", "%i"]).stdout.strip(), lambda: "the jobs to leave")
-        for line in far.run_as("root", ["scontrol", "-o", "show", "reservations"]).stdout.splitlines():
-            if line.startswith("ReservationName="):
-                far.run_as("root", ["scontrol", "delete", line.split()[0]])
+        empty(far)

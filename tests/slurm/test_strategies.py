@@ -147,6 +147,7 @@ def forgetful(request, need_slurm, sweep):
     it.down()
 
 
+@pytest.mark.long_elsewhere
 @pytest.mark.parametrize("strategy", ["asa", "handover"])
 @pytest.mark.parametrize("last", ["", "exit 7"], ids=["succeeded", "failed"])
 def test_a_parent_that_slurm_has_forgotten(forgetful, strategy, last):

@@ -34,7 +34,7 @@ from penstock.off.handing import let_go
 from penstock.sbatch.directives import Request, read_directives, request
 from penstock.sbatch.moldable import shaped
 from penstock.sbatch.options import CommandLine, parse
-from penstock.sbatch.submission import hand_on, pass_on
+from penstock.sbatch.submission import explain, hand_on, pass_on
 from penstock.workflow.state import Kept
 
 __all__ = ["sbatch"]
@@ -111,7 +111,7 @@ def _help(line: CommandLine) -> int:
     """sbatch's own help, and what it has besides here; the exit code is sbatch's."""
     code = 0
     with contextlib.suppress(PenstockError):  # where there is no sbatch
-        code = hand_on(line.words(), {}).end()
+        code = explain(line.words())
     click.echo(f"\n{_OWN_HELP}")
     return code
 

@@ -7,20 +7,22 @@ it from accounting, of those whom that shows. A `QueuePast` is what draws are ma
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from penstock.api import AccountingRecord, Job, JobState, Snapshot
 
-__all__ = ["ENOUGH", "HOUR", "PastJob", "PastRecorder", "QueuePast", "used_in"]
+__all__ = ["ENOUGH", "HOUR", "PastJob", "PastRecorder", "QueuePast", "latest_of_each", "used_in"]
 
 HOUR: Final = 3600.0
 ENOUGH: Final = 20
 """Ended jobs from which on their shares of the limits say more than the default (`draws`)."""
-_VERSION: Final = 1
+_VERSION: Final = 2
 _KEPT: Final = 5_000
+_LATEST: Final = 10
+"""Jobs of a user that say how long the next one will run."""
 _HOURS: Final = 21 * 24
 _GAP: Final = 300.0
 """Seconds between two looks in which no job comes and goes unseen: Slurm's default of MinJobAge."""
@@ -30,13 +32,14 @@ _UNTOLD: Final = frozenset({JobState.RESIZING, JobState.REQUEUED, JobState.PREEM
 
 class PastJob(NamedTuple):
     """A job: when it was submitted (s), the nodes, the limit (s, infinite for none) and the partition that it asked
-    for, and how long it ran (s; None: it has not ended)."""
+    for, how long it ran (s; None: it has not ended), and whose it is ("": not known)."""
 
     submit: float
     nodes: int
     limit: float
     partition: str
     run: float | None
+    user: str = ""
 
     @property
     def used(self) -> float | None:
@@ -48,13 +51,24 @@ class PastJob(NamedTuple):
 
 @dataclass(frozen=True)
 class QueuePast:
-    """`used` are the shares of their limits that ended jobs have run, `own` those of the user's own jobs. `jobs` came
-    in the watched `hours` (since the epoch), in order of submission; without any it is not known who comes."""
+    """`used` are the shares of their limits that ended jobs have run, `own` those of the user's own jobs, `by_user` the
+    latest of each user. `jobs` came in the watched `hours` (since the epoch), in order of submission; without any it is
+    not known who comes."""
 
     used: tuple[float, ...] = ()
     own: tuple[float, ...] = ()
     jobs: tuple[PastJob, ...] = ()
     hours: tuple[int, ...] = ()
+    by_user: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+def latest_of_each(jobs: Iterable[PastJob]) -> Mapping[str, tuple[float, ...]]:
+    """The shares of their limits that the latest jobs of each user have run, of jobs in the order in which they ended."""
+    found: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_LATEST))
+    for job in jobs:
+        if job.user and (share := job.used) is not None:
+            found[job.user].append(share)
+    return {user: tuple(shares) for user, shares in found.items()}
 
 
 def used_in(records: Iterable[AccountingRecord], most: int = 2000) -> tuple[float, ...]:
@@ -104,12 +118,15 @@ class PastRecorder:
         jobs = [*self._ended.values(), *_alive(snapshot, self._ended)]
         used = [share for job in self._ended.values() if (share := job.used) is not None]
         came = sorted((job for job in jobs if int(job.submit // HOUR) in hours), key=lambda job: job.submit)
-        return QueuePast(tuple(used) if len(used) >= ENOUGH else (*own, *used), own, tuple(came), tuple(sorted(hours)))
+        return QueuePast(
+            tuple(used) if len(used) >= ENOUGH else (*own, *used), own, tuple(came), tuple(sorted(hours)),
+            latest_of_each(self._ended.values()),
+        )  # fmt: skip
 
     def to_state(self) -> dict[str, Any]:
         """JSON-able."""
         jobs = [
-            [number, job.submit, job.nodes, None if job.limit == math.inf else job.limit, job.partition, job.run]
+            [number, job.submit, job.nodes, None if job.limit == math.inf else job.limit, *job[3:]]
             for number, job in self._ended.items()
         ]
         return {"version": _VERSION, "at": self._at, "jobs": jobs, "hours": sorted(self._watched.items())}
@@ -117,12 +134,14 @@ class PastRecorder:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what `to_state` gave. ValueError, and no change, when it is damaged or newer."""
         try:
-            if state["version"] != _VERSION:
+            if state["version"] not in (1, _VERSION):  # version 1 knew no users
                 raise ValueError(f"it has version {state['version']!r}, this release reads {_VERSION}")
             ended: OrderedDict[int, PastJob] = OrderedDict()
-            for number, submit, nodes, limit, partition, run in state["jobs"]:
+            for number, submit, nodes, limit, partition, run, *user in state["jobs"]:
                 whole = math.inf if limit is None else float(limit)
-                ended[int(number)] = PastJob(float(submit), int(nodes), whole, str(partition), float(run))
+                ended[int(number)] = PastJob(
+                    float(submit), int(nodes), whole, str(partition), float(run), *map(str, user)
+                )
             watched: Counter[int] = Counter({int(hour): seconds for hour, seconds in state["hours"]})
             at = None if state["at"] is None else float(state["at"])
         except (KeyError, TypeError, ValueError) as e:
@@ -135,7 +154,7 @@ def _ended(job: Job) -> PastJob | None:
     if not job.state.ended or job.state in _UNTOLD or not job.start or not job.end or job.end <= job.start:
         return None
     limit = math.inf if job.time_limit is None else job.time_limit
-    return PastJob(job.submit, max(job.num_nodes, 1), limit, job.partition, job.end - job.start)
+    return PastJob(job.submit, max(job.num_nodes, 1), limit, job.partition, job.end - job.start, job.user)
 
 
 def _alive(snapshot: Snapshot, known: Mapping[int, PastJob]) -> Iterator[PastJob]:
@@ -143,4 +162,6 @@ def _alive(snapshot: Snapshot, known: Mapping[int, PastJob]) -> Iterator[PastJob
     for job in snapshot.jobs.values():
         if not job.state.ended and job.id not in known and not job.held:
             limit = math.inf if job.time_limit is None else job.time_limit
-            yield from [PastJob(job.submit, max(job.least_nodes, 1), limit, job.partition, None)] * max(job.tasks, 1)
+            yield from [PastJob(job.submit, max(job.least_nodes, 1), limit, job.partition, None, job.user)] * max(
+                job.tasks, 1
+            )

@@ -32,6 +32,7 @@ class Running(NamedTuple):
     limit: float
     end: float
     kept: float = -math.inf
+    user: str = ""
 
 
 class Waiting(NamedTuple):
@@ -41,6 +42,7 @@ class Waiting(NamedTuple):
     area: int
     limit: float
     after: float
+    user: str = ""
 
 
 class Closing(NamedTuple):
@@ -100,7 +102,7 @@ class Present:
         closed += [Closing(counted(c.nodes & region & ~down), c.start, c.end) for c in shut if c.start > cluster.now]
         number = {area: i for i, area in enumerate(areas)}
         waiting = tuple(
-            Waiting(entry.nodes, number[entry.within], entry.duration, entry.after)
+            Waiting(entry.nodes, number[entry.within], entry.duration, entry.after, entry.job.user)
             for entry in cluster.queue(region, places=most)
         )
         known = {name: number[mask] for name, mask in names.items() if mask in number}
@@ -150,8 +152,8 @@ def _running(
     for each in shut:
         if inside := nodes & each.nodes:
             end = max(held.end, each.end)
-            made.append(Running(counted(inside), held.start, limit, end, each.end))
+            made.append(Running(counted(inside), held.start, limit, end, each.end, held.job.user))
             nodes &= ~inside
     if nodes:
-        made.append(Running(counted(nodes), held.start, limit, held.end))
+        made.append(Running(counted(nodes), held.start, limit, held.end, user=held.job.user))
     return made

@@ -19,7 +19,7 @@ from penstock.fronts.script import own_lines, script_lines, script_path
 from penstock.fronts.submit import SbatchAnswer, submit_once
 from penstock.fronts.words import SbatchWords, read_words, script_words
 
-__all__ = ["HandedOn", "Submitted", "hand_on", "in_queue", "pass_on", "submit"]
+__all__ = ["HandedOn", "Submitted", "explain", "hand_on", "in_queue", "pass_on", "submit"]
 
 _SQUEUE: Final = 20.0  # seconds
 
@@ -64,6 +64,18 @@ def pass_on(words: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
     program = _program(told)
     sys.stdout.flush()
     become(program, words, guarded(program, told))
+
+
+def explain(words: Sequence[str]) -> int:
+    """Run sbatch with words with which it only says something; its exit code. PenstockError where there is none."""
+    told = _environment()
+    program = _program(told)
+    sys.stdout.flush()
+    try:
+        done = subprocess.run([program, *words], env=guarded(program, told), check=False)
+    except OSError as e:
+        raise PenstockError(f"{program} cannot be run: {e.strerror}") from e
+    return _shell_code(done.returncode)
 
 
 def submit(

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +36,8 @@ Accounting = Callable[[Collection[int]], Awaitable[list[Held]]]
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where things run: the agent's arena, the demo user's own view of the cluster, a folder that user can write to.
-    `accounting` says who held which node by Slurm's own books, None where these are simulated."""
+    `accounting` says who held which node by Slurm's own books, and `command` runs a command of Penstock as the demo
+    user with that agent; both None where Slurm is simulated."""
 
     arena: LiveArena
     own: Backend
@@ -45,6 +46,7 @@ class Site:
     agent: subprocess.Popen[Any]
     config: Path
     accounting: Accounting | None = None
+    command: Callable[[Sequence[str]], subprocess.CompletedProcess[str]] | None = None
 
 
 def agent_settings(
@@ -103,19 +105,22 @@ async def slurm_site(
     policy: str | None = None,
     way: str | None = None,
     workflows: Mapping[str, object] | None = None,
+    enforce: bool = False,
 ) -> AsyncIterator[Site]:
     """A real Slurm with ordinary users (one, without root), and an agent that runs as one of them.
 
     `alternatives` and `policy` None are the default ones, `way` is `malleable.backend` where it is not the demo's; the
-    agent looks every `interval` seconds. `workflows` is that section of its configuration. Several may be up side by
-    side.
+    agent looks every `interval` seconds. `workflows` is that section of its configuration; where limits and accounts are
+    to be enforced, `enforce`. Several may be up side by side.
     """
     from penstock.slurm.cli import CliBackend
     from penstock_lab.cluster import Cluster, ClusterSpec, down, up
 
     place = Path(tempfile.mkdtemp(prefix="penstock-demo-", dir="/var/tmp"))
     place.chmod(0o755)
-    spec = ClusterSpec(nodes=NODES, folder=place / "slurm", accrue_always=accrue_always, age_counts=age_counts)
+    spec = ClusterSpec(
+        nodes=NODES, folder=place / "slurm", accrue_always=accrue_always, age_counts=age_counts, enforce=enforce
+    )
     cluster: Cluster = await asyncio.to_thread(up, spec)
     try:
         owner, rival = ("alice", "bob") if "alice" in cluster.users else ("operator", "operator")
@@ -146,7 +151,11 @@ async def slurm_site(
             arena = LiveArena(folder / "agent" / "agent.sock", own, others, pause=0.4)
             await _until_answering(arena, agent, log)
             books = partial(_accounting, cluster.env)
-            yield Site(arena, own, folder, log, agent, Path(environment["PENSTOCK_CONFIG"]), books)
+
+            def command(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+                return cluster.run_as(owner, [*_PENSTOCK, *words], env=environment, cwd=folder, timeout=120)
+
+            yield Site(arena, own, folder, log, agent, Path(environment["PENSTOCK_CONFIG"]), books, command)
         finally:
             _end(agent)
             await own.close()
@@ -176,7 +185,8 @@ async def _accounting(env: Mapping[str, str], jobs: Collection[int]) -> list[Hel
     raise SlurmUnavailable("accounting does not know the end of all jobs")
 
 
-_AGENT = [sys.executable, "-c", "from penstock.cli import main; main()", "agent"]
+_PENSTOCK = [sys.executable, "-c", "from penstock.cli import main; main()"]
+_AGENT = [*_PENSTOCK, "agent"]
 
 
 def _write(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:

@@ -395,6 +395,7 @@ class TestLine:
 
             def serve() -> None:
                 connection, _ = listener.accept()
+                listener.close()  # whoever comes after this one is told at once that nobody is there
                 with connection, connection.makefile("rb") as asked:
                     for number, each in enumerate(words):
                         if number:

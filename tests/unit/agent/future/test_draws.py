@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from factories import make_job, make_snapshot
 
 from penstock.api import AccountingRecord, JobState
 from penstock.future.draws import Drawing
-from penstock.future.past import ENOUGH, HOUR, PastJob, PastRecorder, QueuePast, used_in
+from penstock.future.past import ENOUGH, HOUR, PastJob, PastRecorder, QueuePast, latest_of_each, used_in
 from penstock.future.present import Present, Running, Waiting
 from penstock.future.replay import HORIZON
 
@@ -45,7 +46,9 @@ def test_who_came_is_known_of_hours_that_were_watched_throughout():
     now = make_snapshot([make_job(2, num_nodes=3, submit=5000.0, tasks=2), make_job(3, submit=8000.0)], at=12_000.0)
     past = recorder.past(now)
     assert past.hours == (1,)
-    assert past.jobs == (PastJob(3700.0, 1, 100.0, "batch", 100.0), *2 * [PastJob(5000.0, 3, 3600.0, "batch", None)])
+    waiting = PastJob(5000.0, 3, 3600.0, "batch", None, "alice")
+    assert past.jobs == (PastJob(3700.0, 1, 100.0, "batch", 100.0, "alice"), waiting, waiting)
+    assert past.by_user == {"alice": (1.0,)}
 
 
 def test_what_is_remembered_survives_the_agent():
@@ -56,10 +59,25 @@ def test_what_is_remembered_survives_the_agent():
     look = make_snapshot(at=4000.0)
     assert again.past(look) == recorder.past(look) and again.past(look).hours == (0,)
     assert again.past(look).jobs[1].limit == math.inf
-    for wrong in ({}, {"version": 2}, {**recorder.to_state(), "jobs": [[1]]}):
+    for wrong in ({}, {"version": 3}, {**recorder.to_state(), "jobs": [[1]]}):
         with pytest.raises(ValueError, match="the past of the queue"):
             again.restore(wrong)
     assert again.past(look) == recorder.past(look)
+
+
+def test_what_a_release_remembered_that_knew_no_users_is_read():
+    recorder, again = PastRecorder(), PastRecorder()
+    recorder.see(make_snapshot([ended(1, 5.0, 10.0, 60.0)], at=100.0))
+    state = recorder.to_state()
+    again.restore({**state, "version": 1, "jobs": [job[:6] for job in state["jobs"]]})
+    past = again.past(make_snapshot(at=100.0))
+    assert past.used == (0.5,) and past.by_user == {}
+
+
+def test_the_latest_jobs_of_a_user_count():
+    jobs = [PastJob(0.0, 1, 100.0, "batch", float(i + 1), "alice") for i in range(30)]
+    jobs += [PastJob(0.0, 1, math.inf, "batch", 1.0, "bob"), PastJob(0.0, 1, 100.0, "batch", 1.0)]
+    assert latest_of_each(jobs) == {"alice": tuple((i + 1) / 100 for i in range(20, 30))}
 
 
 def record(number, run, limit, state=JobState.COMPLETED, start=10.0):
@@ -115,6 +133,22 @@ def test_a_running_job_ends_later_than_it_has_run_already():
     assert set(ends[:40]) == {30.0}
     assert set(ends[40:80]) == {10.0, 80.0} and 10 < (ends[40:80] == 10.0).sum() < 30
     assert ((ends[80:] > 0) & (ends[80:] <= 10.0)).all() and len(set(ends[80:])) == 40, "no job ran as long: evenly"
+
+
+def test_jobs_of_a_user_run_as_those_of_the_same_user_did():
+    """Nine in ten by the user's nine known ones; of a running job only those that ran longer count."""
+    now = present([(-50.0, 100.0)] * 200, 400)
+    past = QueuePast((0.9,) * ENOUGH, by_user={"alice": (0.2,) * 6 + (0.6,) * 3})
+    theirs = replace(
+        now,
+        running=tuple(job._replace(user="alice") for job in now.running),
+        waiting=tuple(job._replace(user=user) for job in now.waiting[:200] for user in ("alice", "bob")),
+    )
+    draw = Drawing(theirs, past, 1).draw(0)
+    ends, runs = np.array(draw.ends), np.array(draw.runs)
+    assert set(ends) == {10.0, 40.0} and 150 < (ends == 10.0).sum() < 195
+    assert set(runs[1::2]) == {90.0}
+    assert set(runs[::2]) == {20.0, 60.0, 90.0} and 90 < (runs[::2] == 20.0).sum() < 150 > (runs[::2] == 90.0).sum() * 4
 
 
 def test_without_a_past_every_share_is_as_likely_and_nobody_comes():

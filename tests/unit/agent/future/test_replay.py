@@ -155,8 +155,9 @@ def test_the_present_of_a_cluster():
     ]
     seen = Present.of(shown(jobs, down=["n8"]), "batch")
     assert seen.free == (5,) and seen.areas == ((1 << 8) - 1,)
-    assert seen.running == (Running((2,), -100.0, 600.0, 500.0),)
+    assert seen.running == (Running((2,), -100.0, 600.0, 500.0, user="alice"),)
     assert [(w.nodes, w.limit) for w in seen.waiting] == [(7, 50.0)] + 3 * [(1, 60.0)]
+    assert {w.user for w in seen.waiting} == {"alice"}
     assert seen.left_out == 1 and not seen.shared
     with pytest.raises(ValueError, match="'none' has no nodes"):
         Present.of(shown(jobs), "none")

@@ -193,6 +193,7 @@ def test_what_ended_while_no_scheduler_was_there_is_told_to_the_next(live: Live)
     assert sum(line["op"] == "start" for line in live.log()) == 3
 
 
+@pytest.mark.long
 def test_a_member_that_was_given_up_ends_what_others_run(live: Live):
     live.start()
     first = live.join(1, "--idle", "60s")

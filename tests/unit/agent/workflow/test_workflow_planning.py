@@ -84,11 +84,12 @@ def test_its_two_ends():
     assert [(u.name, u.nodes) for u in between] == [("s0", 1), ("part2", 16)], "the second wait costs, nodes do not"
 
 
-def test_a_long_chain_is_packed_in_reasonable_time():
-    flow = chain(*[(1 + i % 7, 60) for i in range(400)])
+@pytest.mark.parametrize("stages", [100, pytest.param(400, marks=pytest.mark.long)])
+def test_a_long_chain_is_packed_in_reasonable_time(stages):
+    flow = chain(*[(1 + i % 7, 60) for i in range(stages)])
     asked = []
     plan, units = planned(flow, "packed", wait=lambda g: asked.append(g) or 30.0, core_hour_weight=5.0)
-    assert 1 <= len(units) < 400 and len(asked) < 60 and plan.reasons[0].code == "packed-cut"
+    assert 1 <= len(units) < stages and len(asked) < 60 and plan.reasons[0].code == "packed-cut"
 
 
 def test_levels_of_a_graph_stay_side_by_side_where_they_are_alone():

@@ -145,6 +145,7 @@ def test_whatever_stands_in_the_file_there_is_no_traceback(tasks, runs):
             assert "\n" not in str(error)
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_tasks_are_read_in_reasonable_time():
     tasks = [task("split_0")]
     tasks += [task(f"work_{i}", "split_0" if i < 25_000 else f"work_{i - 25_000}") for i in range(100_000)]

@@ -83,7 +83,8 @@ def test_json_of_one_part_has_rows_and_of_several_their_names(quick):
     assert {r["predictor"] for r in both["logs"]["rows"]} >= {"last", "median", "queue", "share-mix"}
 
 
-@pytest.mark.timeout(600)  # 50 s of computing, which on a busy machine is three minutes
+@pytest.mark.long  # 50 s of computing, which on a busy machine is three minutes
+@pytest.mark.timeout(600)
 def test_the_tables_are_run_and_reported(quick):
     out = quick / "out"
     shown = CliRunner().invoke(asa, ["--part", "tables", "--out", str(out)])
