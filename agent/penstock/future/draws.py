@@ -3,7 +3,8 @@
     run time   a share of the limit, drawn from those of ended jobs; of a job that runs already, from those that are
                larger than what it has run. Of fewer than `past.ENOUGH` jobs nothing is concluded: then each share up to
                the whole is as likely as any other. A user of whom n jobs are known (10 at most) has them drawn from
-               with a chance of n in n + 1
+               with a chance of n in n + 1, and six in ten of that user's jobs have the same chance in a draw: who
+               asked for too much in one job did so in the next
     arrivals   whole hours of the past, drawn with replacement, one for each hour to come: who came in that hour comes
                again, as many minutes after the hour. Those of the same time of day, give or take an hour, are taken
                where at least three were watched. What has not ended by now runs for a drawn share of its limit
@@ -31,6 +32,10 @@ _LONGEST: Final = HORIZON
 """Seconds that a job without a limit counts as asking for."""
 _ALIKE: Final = 3
 _DAY: Final = 24
+_RUN_ALIKE: Final = 0.6
+"""The share of a user's jobs that run alike in a draw: bands of starts are too narrow without."""
+_RUNNING, _WAITING, _ARRIVALS, _OWN, _WHICH, _COMMON = 0, 1, 2, 3, 4, 6
+"""Parts of a draw, each with random numbers of its own; that of `_WHICH` is two wide."""
 
 
 class Drawing:
@@ -40,6 +45,7 @@ class Drawing:
         self.present, self.past, self.seed = present, past, seed
         self._used = _ascending(past.used)
         self._by_user = {user: np.sort(np.array(shares)) for user, shares in past.by_user.items()}
+        self._users = sorted({job.user for job in present.running}.union(j.user for j in present.waiting) - {""})
         self._own = _ascending(past.own) if len(past.own) >= ENOUGH else self._used
         self.came: dict[int, list[PastJob]] = defaultdict(list)
         for job in past.jobs:
@@ -61,14 +67,24 @@ class Drawing:
         return _above(self._used, chances, ran)
 
     def shares_of(
-        self, users: Sequence[str], chances: NDArray[np.float64], random: np.random.Generator, ran: NDArray[np.float64]
+        self,
+        users: Sequence[str],
+        number: int,
+        part: int,
+        ran: NDArray[np.float64] | float = 0.0,
     ) -> NDArray[np.float64]:
-        """The same, each by what is known of its user; `random` says whether by that or by all."""
-        found, own = self.shares(chances, ran), random.random(len(users))
+        """Shares of the limits of these users' jobs in a draw, each by what is known of the user."""
+        chances = self.generator(number, part).random(len(users))
+        common = dict(zip(self._users, self.generator(number, _COMMON).random(len(self._users)), strict=True))
+        which = self.generator(number, part + _WHICH)
+        alike, own = which.random(len(users)) < _RUN_ALIKE, which.random(len(users))
+        theirs = np.array([common.get(user, chances[i]) for i, user in enumerate(users)])
+        chances = np.where(alike, theirs, chances)
+        found, used = self.shares(chances, ran), np.broadcast_to(ran, chances.shape)
         for i, user in enumerate(users):
             known = self._by_user.get(user)
             if known is not None and own[i] < len(known) / (len(known) + 1):
-                first = int(np.searchsorted(known, ran[i], side="right"))
+                first = int(np.searchsorted(known, used[i], side="right"))
                 if left := len(known) - first:
                     found[i] = known[first + int(chances[i] * left)]
         return found
@@ -80,9 +96,8 @@ class Drawing:
     def ends(self, number: int) -> list[float]:
         """When each running job ends; one that is past its limit between now and when Slurm is expected to end it."""
         present, running = self.present, self.present.running
-        chances = self.generator(number, 0).random(len(running))
-        users = [job.user for job in running]
-        shares = self.shares_of(users, chances, self.generator(number, 4), self._elapsed)
+        chances = self.generator(number, _RUNNING).random(len(running))
+        shares = self.shares_of([job.user for job in running], number, _RUNNING, self._elapsed)
         ends = []
         for job, share, limit, chance in zip(running, shares, self._limits, chances, strict=True):
             end = job.start + float(share) * float(limit)
@@ -105,15 +120,13 @@ class Draw:
         self._drawing = drawing
         present = drawing.present
         self.ends: Sequence[float] = drawing.ends(number)
-        chances = drawing.generator(number, 1).random(len(present.waiting))
-        users = [job.user for job in present.waiting]
-        shares = drawing.shares_of(users, chances, drawing.generator(number, 5), np.zeros(len(users)))
+        shares = drawing.shares_of([job.user for job in present.waiting], number, _WAITING)
         self.runs: Sequence[float] = [
             max(float(share) * min(job.limit, _LONGEST), 1.0)
             for job, share in zip(present.waiting, shares, strict=True)
         ]
-        self._random = drawing.generator(number, 2)
-        self._own = drawing.generator(number, 3)
+        self._random = drawing.generator(number, _ARRIVALS)
+        self._own = drawing.generator(number, _OWN)
         self._hour = int(present.now // HOUR)
         self._arrivals: list[Arrival] = []
         self._over = not drawing.past.hours

@@ -63,7 +63,7 @@ class QueuePast:
 
 
 def latest_of_each(jobs: Iterable[PastJob]) -> Mapping[str, tuple[float, ...]]:
-    """The shares of their limits that the latest jobs of each user have run, of jobs in the order in which they ended."""
+    """The shares of their limits that the latest jobs of each user have run; `jobs` are in the order of their ends."""
     found: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_LATEST))
     for job in jobs:
         if job.user and (share := job.used) is not None:

@@ -110,8 +110,8 @@ async def slurm_site(
     """A real Slurm with ordinary users (one, without root), and an agent that runs as one of them.
 
     `alternatives` and `policy` None are the default ones, `way` is `malleable.backend` where it is not the demo's; the
-    agent looks every `interval` seconds. `workflows` is that section of its configuration; where limits and accounts are
-    to be enforced, `enforce`. Several may be up side by side.
+    agent looks every `interval` seconds. `workflows` is that section of its configuration. `enforce`: Slurm holds users
+    to limits and accounts. Several may be up side by side.
     """
     from penstock.slurm.cli import CliBackend
     from penstock_lab.cluster import Cluster, ClusterSpec, down, up

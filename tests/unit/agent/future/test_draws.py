@@ -136,19 +136,22 @@ def test_a_running_job_ends_later_than_it_has_run_already():
 
 
 def test_jobs_of_a_user_run_as_those_of_the_same_user_did():
-    """Nine in ten by the user's nine known ones; of a running job only those that ran longer count."""
-    now = present([(-50.0, 100.0)] * 200, 400)
+    """Nine in ten by the user's nine known ones; of a running job only those that ran longer count. They run alike."""
+    now = present([(-50.0, 100.0)] * 20, 40)
     past = QueuePast((0.9,) * ENOUGH, by_user={"alice": (0.2,) * 6 + (0.6,) * 3})
     theirs = replace(
         now,
         running=tuple(job._replace(user="alice") for job in now.running),
-        waiting=tuple(job._replace(user=user) for job in now.waiting[:200] for user in ("alice", "bob")),
+        waiting=tuple(job._replace(user=user) for job in now.waiting[:20] for user in ("alice", "bob")),
     )
-    draw = Drawing(theirs, past, 1).draw(0)
-    ends, runs = np.array(draw.ends), np.array(draw.runs)
-    assert set(ends) == {10.0, 40.0} and 150 < (ends == 10.0).sum() < 195
-    assert set(runs[1::2]) == {90.0}
-    assert set(runs[::2]) == {20.0, 60.0, 90.0} and 90 < (runs[::2] == 20.0).sum() < 150 > (runs[::2] == 90.0).sum() * 4
+    drawing = Drawing(theirs, past, 1)
+    draws = [drawing.draw(k) for k in range(100)]
+    ends, runs = np.array([draw.ends for draw in draws]), np.array([draw.runs for draw in draws])
+    assert set(ends.flat) == {10.0, 40.0} and 0.85 < (ends == 10.0).mean() < 0.95
+    assert set(runs[:, 1::2].flat) == {90.0}
+    short = (runs[:, ::2] == 20.0).mean(axis=1)
+    assert 0.5 < short.mean() < 0.7 and 0.05 < (runs[:, ::2] == 90.0).mean() < 0.15
+    assert short.std() > 0.25, "in some draws nearly all, in others hardly any"
 
 
 def test_without_a_past_every_share_is_as_likely_and_nobody_comes():
