@@ -311,6 +311,7 @@ class App:
                 self.inbox,
                 self.predictions.forecast,
                 self.predictions.recorder,
+                self.predictions.starts,
                 self.workflows,
                 *([self.malleable] if resizes else []),
                 self.moldable,
@@ -483,6 +484,7 @@ class App:
         await self.malleable.close()
         await self.predictions.forecast.close()
         self.predictions.recorder.close()
+        await self.predictions.starts.close()
         await self.messenger.close()
         await self.backend.close()
         if self._acts is not None:

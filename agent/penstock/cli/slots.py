@@ -13,12 +13,15 @@ from penstock.api import plural
 from penstock.cli.explain_plan import compare, estimate_line
 from penstock.cli.former import formerly
 from penstock.cli.gantt import as_picture, as_text
+from penstock.cli.likely import queue_start
 from penstock.cli.options import number, whole
 from penstock.cli.output import emit_json, table
 from penstock.cli.planning import LiveSource, Source, Where, bars, open_source, picture_options, source_options
 from penstock.cli.session import serve
+from penstock.config import load
 from penstock.errors import Infeasible, UserError
 from penstock.future.plan import QueueSchedule
+from penstock.provision.live import Needs
 from penstock.provision.pricing import Quote, choose, quote_all
 from penstock.provision.pricing import quote as one_quote
 
@@ -148,7 +151,8 @@ def quote(
     """Say what a slot costs, by when it starts.
 
     To the plain price (nodes x time x c) a slot adds f: the delay of every waiting job that it pushes back, times that
-    job's processors. Running jobs and reservations are never moved, so some starts cannot be had.
+    job's processors. Running jobs and reservations are never moved, so some starts cannot be had. Beside them stands
+    when such a job would start in the queue: at the latest by time limits, and likely by how long jobs ran before.
     """
     if procs is None:
         raise UserError("-N/--nodes is missing: how many nodes?")
@@ -163,6 +167,7 @@ def quote(
     assert duration is not None
     instant, earliest = source.time("--at"), source.time("--after")
     source.check(count, duration)
+    constrained = where.needs != Needs()  # then it is not one of all the partition's nodes that it waits for
     plan = situation.plan()
     if instant is not None:
         taken = situation.queue.taken()
@@ -174,8 +179,11 @@ def quote(
         if best is None:
             raise Infeasible(f"{count} processors for {length} cannot be had at any of these starts")
         quotes = [best]
+    queued = None
+    if isinstance(source, LiveSource) and not constrained:
+        queued = queue_start(load(), source.snapshot, source.partition.name, count, duration)
     if as_json:
-        emit_json({"quotes": [_row(source, q) for q in quotes]})
+        emit_json({"quotes": [_row(source, q) for q in quotes], "queued": queued and queued.as_json()})
         return
     rows = []
     for q in quotes:
@@ -186,6 +194,8 @@ def quote(
         f"{plural(count, 'node')} for {length}", head if not isinstance(source, LiveSource) else (*head, "which"), rows
     )
     _notes(source)
+    if queued is not None:
+        click.echo(queued.line(source.show))
     if explain:
         for q in quotes:
             for job, delay in q.delays.items():

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from penstock.cli.output import emit_json, table
 from penstock.cli.packing import PackingOptions, packing_options
 from penstock.config import Config, load
-from penstock.errors import AgentUnavailable, NotPermitted, PenstockError, StoreError
+from penstock.errors import AgentUnavailable, NotPermitted
 from penstock.ipc.client import ask_agent
 from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import Workflow, workflow_to_dict
-
-if TYPE_CHECKING:
-    from penstock.api import Snapshot
-    from penstock.future.past import QueuePast
-    from penstock.slurm.base import Reader
 
 __all__ = ["forecast", "show", "try_"]
 
@@ -61,39 +54,16 @@ async def _alone(config: Config, workflow: Workflow) -> Mapping[str, Any]:
     from penstock.future.cluster import Cluster
     from penstock.future.turns import believed
     from penstock.holding.reservations import take_snapshot
+    from penstock.predictions.known import known_past
     from penstock.workflow.forecast import PATIENT, compare
     from penstock.workflow.strategy import Rules
 
     async with backend_of(config) as backend:
         site, snapshot = await backend.site(), await take_snapshot(backend)
-        past = await _past(config, backend, site.cluster, snapshot)
+        past, _ = await known_past(config, backend, site.cluster, snapshot)
     cluster = Cluster.of(believed(snapshot, site.scheduler_parameters))
     found = at_once(compare(workflow, cluster, past, Rules.of(site), work=PATIENT))
     return {"live": False, **found.told()}
-
-
-async def _past(config: Config, backend: Reader, cluster: str, snapshot: Snapshot) -> QueuePast:
-    """What the agent's state file knows, where it is the caller's to read; else what accounting tells of the caller's
-    own jobs."""
-    from penstock.future.past import ENOUGH, QueuePast, used_in
-    from penstock.predictions.recorder import past_in
-    from penstock.state.ownership import is_readable
-    from penstock.state.store import Store
-
-    past, path = QueuePast(), config.agent.state_dir / "penstock.db"
-    try:
-        if is_readable(path):
-            with closing(Store.read_only(path)) as store:
-                past = past_in(store, cluster, snapshot)
-    except (NotPermitted, StoreError):
-        pass  # another's
-    if len(past.used) < ENOUGH and config.asa.history:
-        try:
-            own = used_in(await backend.history(since=backend.now() - config.asa.history))
-        except PenstockError:
-            return past  # without accounting: it is said that nothing is known
-        past = replace(past, used=(*own, *past.used[len(past.own) :]), own=own)
-    return past
 
 
 def show(answer: Mapping[str, Any], as_json: bool) -> None:

@@ -14,6 +14,7 @@ from penstock.host.clock import Clock
 from penstock.predictions.forecast import Forecast
 from penstock.predictions.history import FairShares, complete, defaults, learn_history
 from penstock.predictions.recorder import Recorder
+from penstock.predictions.starts import StartWatch
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
@@ -30,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Predictions:
-    """`model_store` predicts and learns; `forecast` and `recorder` are to be shown every picture of Slurm.
+    """`model_store` predicts and learns; `forecast`, `recorder` and `starts` are to be shown every picture of Slurm.
 
     As configured when it was made.
     """
@@ -54,6 +55,7 @@ class Predictions:
             say=_kept_aside,
         )
         self.recorder = Recorder(store, clock, _kept_aside)
+        self.starts = StartWatch(store, clock, self.recorder.past, _kept_aside)
         self.model_store = ModelStore(
             store,
             clock.now,
@@ -70,6 +72,7 @@ class Predictions:
         self._cluster = cluster
         self.forecast.start(cluster)
         self.recorder.start(cluster)
+        self.starts.start(cluster)
 
     def _complete(self, geometry: Geometry) -> Geometry:
         usual, shares = (self._usual, self._standing.shares) if self._one_user else ({}, {})

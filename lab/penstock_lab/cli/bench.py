@@ -149,7 +149,7 @@ def select(parts: Sequence[str], quick: bool, out: Path | None, as_json: bool) -
 
 
 @bench.command()
-@_options("slots|front|practice|trade-off|load|prices|greedy|var|sites|real")
+@_options("slots|front|practice|starts|trade-off|load|prices|greedy|var|sites|real")
 @click.option("--runs", type=click.IntRange(2), default=50, show_default=True, help="Runs of every setting.")
 def provision(parts: Sequence[str], runs: int, out: Path | None, as_json: bool) -> None:
     """Measure slots and plans (Singh 2008), all but the last on real logs from the folder PENSTOCK_TRACES.
@@ -158,6 +158,7 @@ def provision(parts: Sequence[str], runs: int, out: Path | None, as_json: bool) 
     slots      how many slots the CTC and SDSC logs leave free, from when, for how long
     front      makespan of plans on free slots, in part, against best effort: at 200 instants whatever --runs
     practice   the same where the queue knows only time limits, and slots move up as jobs end early
+    starts     how near the promised and the likely start of a job that waits come to its start
     trade-off  makespan and cost of planned workflows against best effort, by trade-off, size and width
     load       the same against load, and the CyberShake workflow
     prices     what slots cost by whom they delay: by trade-off, load, share of reservations, time ahead and size

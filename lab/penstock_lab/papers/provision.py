@@ -35,6 +35,7 @@ from penstock_lab.papers.provision_world import (
     with_second_copy,
 )
 from penstock_lab.papers.report import Chapter, Goal, Table
+from penstock_lab.papers.starts import starts
 from penstock_lab.papers.traces import traces
 
 __all__ = ["PARTS", "SIMULATED"]
@@ -212,6 +213,7 @@ PARTS: Final[dict[str, Callable[[Path | None, Tell, int], Chapter]]] = {
     "slots": advertised,
     "front": fronts,
     "practice": practice,
+    "starts": starts,
     "trade-off": trade_offs,
     "load": loads,
     "prices": prices,

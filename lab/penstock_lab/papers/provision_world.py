@@ -30,6 +30,7 @@ __all__ = [
     "best_effort",
     "cybershake",
     "instants",
+    "log_of",
     "read_jobs",
     "read_limited_jobs",
     "utilisation",
@@ -60,17 +61,18 @@ Jobs = list[tuple[int, ...]]
 
 def read_jobs(logs: Sequence[Path], site: str) -> Jobs:
     """The jobs of a site's log, each with its real run time. UserError if the log is not there."""
-    trace = load(_log_of(logs, site), SITES[site].procs, "singh", "actual").trace
+    trace = load(log_of(logs, site), SITES[site].procs, "singh", "actual").trace
     return sorted(zip(trace.submit, trace.run, trace.procs, strict=True))
 
 
 def read_limited_jobs(logs: Sequence[Path], site: str) -> Jobs:
     """The jobs with the time that their users asked for, those that are complete. UserError as above."""
-    trace = load(_log_of(logs, site), SITES[site].procs, "strong", "user").trace
+    trace = load(log_of(logs, site), SITES[site].procs, "strong", "user").trace
     return sorted(zip(trace.submit, trace.run, trace.procs, trace.estimate, strict=True))
 
 
-def _log_of(logs: Sequence[Path], site: str) -> Path:
+def log_of(logs: Sequence[Path], site: str) -> Path:
+    """The log of a site among these files. UserError if it is not there."""
     found = [path for path in logs if SITES[site].pattern in path.name]
     if not found:
         raise UserError(f"PENSTOCK_TRACES has no log named {SITES[site].pattern}*")

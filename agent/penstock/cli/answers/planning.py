@@ -123,10 +123,21 @@ class Quote(Part):
     nodes: list[str] = absent()
 
 
+class QueueStart(Part):
+    """When such a job starts in the queue: by everybody's time limits (null: never), and likely, in nine of ten cases
+    between `low` and `high` (null: not known, or not within 30 days)."""
+
+    guaranteed: float | None
+    low: float | None
+    likely: float | None
+    high: float | None
+
+
 class Quotes(Answer):
-    """In order of their start."""
+    """In order of their start. `queued`: null for a file, and where nodes must have something."""
 
     quotes: list[Quote]
+    queued: QueueStart | None
 
 
 class AdvisedJob(Part):

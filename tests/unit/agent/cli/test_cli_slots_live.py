@@ -80,6 +80,23 @@ def test_quotes(queue):
     assert told(queue, "quote", "-N", "2", "-t", "1h", "--alpha", "1")["quotes"][0]["f"] == 0
 
 
+def test_a_quote_says_when_such_a_job_would_start_in_the_queue(queue, monkeypatch):
+    found = told(queue, "quote", "-N", "4", "-t", "30m")
+    assert found["queued"]["guaranteed"] == pytest.approx(found["quotes"][-1]["start"], abs=2), "behind all"
+    assert found["queued"]["likely"] is None
+    assert "is not known: of too few jobs is known how long they ran" in queue("quote", "-N", "4", "-t", "30m").stdout
+
+    async def history(self, **_which):
+        ran = (JobState.COMPLETED, 0, 0.0, 0.0, 10.0, 370.0, 3600.0, 1)
+        return [AccountingRecord(i, "j", "alice", "batch", "q", "a", *ran) for i in range(30)]
+
+    monkeypatch.setattr(MockClient, "history", history)
+    found = told(queue, "quote", "-N", "4", "-t", "30m")["queued"]
+    assert found["low"] <= found["likely"] <= found["high"] < found["guaranteed"] - 1800, "jobs run a tenth"
+    assert "by everybody's time limits, likely at " in queue("quote", "-N", "4", "-t", "30m").stdout
+    assert told(queue, "quote", "-N", "1", "-t", "30m", "--cores", "1")["queued"] is None
+
+
 def test_a_plan(queue):
     found = told(queue, "plan", "flow.yaml")
     assert [s["name"] for s in found["stages"]] == ["first", "second"]

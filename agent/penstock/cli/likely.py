@@ -1,0 +1,77 @@
+"""When a job starts that is submitted now: at the latest by time limits, and likely."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.api import Snapshot
+from penstock.cli.backends import backend_of
+from penstock.config import Config
+from penstock.core.pace import at_once
+from penstock.future.bands import Band, band_of, guaranteed_start, likely_starts
+from penstock.future.cluster import Cluster
+from penstock.future.past import ENOUGH
+from penstock.future.present import Present
+from penstock.future.turns import believed
+from penstock.predictions.known import known_past
+
+__all__ = ["QueueStart", "queue_start"]
+
+_WORK = 20_000_000
+"""Futures are fewer where the queue is deep: nodes and jobs that are looked at for them, some ten seconds in all."""
+_FEWEST, _MOST = 20, 100
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStart:
+    """`guaranteed`: if nobody is put before it; infinite: never. `band` None: too little is known of how long jobs run
+    here."""
+
+    guaranteed: float
+    band: Band | None
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        names = ("low", "likely", "high")
+        likely = (None, None, None) if self.band is None else map(_finite, self.band)
+        return {"guaranteed": _finite(self.guaranteed), **dict(zip(names, likely, strict=True))}
+
+    def line(self, show: Callable[[float], str]) -> str:
+        """For people."""
+        told = f"In the queue such a job starts at {show(self.guaranteed)} by everybody's time limits"
+        if self.guaranteed == math.inf:
+            told = "In the queue such a job never starts by everybody's time limits"
+        if self.band is None:
+            return f"{told}; when it likely does is not known: of too few jobs is known how long they ran."
+        if self.band.likely == math.inf:
+            return f"{told}, and likely not within 30 days."
+        return f"{told}, likely at {show(self.band.likely)} (9 in 10: {show(self.band.low)} to {show(self.band.high)})."
+
+
+def queue_start(config: Config, snapshot: Snapshot, partition: str, nodes: int, limit: float) -> QueueStart:
+    """Of a job of so many nodes and seconds, behind all who wait in a look at Slurm."""
+    return asyncio.run(_queue_start(config, snapshot, partition, nodes, limit))
+
+
+async def _queue_start(config: Config, snapshot: Snapshot, partition: str, nodes: int, limit: float) -> QueueStart:
+    async with backend_of(config) as backend:
+        site = await backend.site()
+        past, misses = await known_past(config, backend, site.cluster, snapshot)
+    present = Present.of(Cluster.of(believed(snapshot, site.scheduler_parameters)), partition)
+    guaranteed = at_once(guaranteed_start(present, nodes, limit))
+    if len(past.used) < ENOUGH:
+        return QueueStart(guaranteed, None)
+    depth = len(present.running) + len(present.waiting)
+    futures = min(max(_WORK // max(depth * depth, 1), _FEWEST), _MOST)
+    starts = at_once(likely_starts(present, past, nodes, limit, futures=futures))
+    band = band_of(starts, snapshot.taken_at, misses.wider)
+    # Nobody runs beyond the limit, so it is not later than that but where somebody is put before it.
+    return QueueStart(guaranteed, Band(*(min(at, guaranteed) for at in band)))
+
+
+def _finite(value: float) -> float | None:
+    return value if value < math.inf else None

@@ -1,0 +1,128 @@
+"""When a job that is submitted now starts: for certain by time limits, and likely, with a band that is right nine times
+in ten. Pure.
+
+    guaranteed   where the plan by everybody's time limits puts it behind all who wait, if nobody comes before it
+    likely       the median of its starts in drawn futures (`draws`)
+    band         from the 5th to the 95th of 100 of them, widened by what the bands of earlier jobs would have needed
+
+Drawn futures are too much alike, and bands from them alone hold seven or eight in ten. So each is judged once its job
+has started, by how many of its own halves (median to end) the start lies outside. The 9 in 10 point of the latest 200
+of these is what the next one is widened by: split conformal prediction (Romano, Patterson and Candes, *Conformalized
+Quantile Regression*, NeurIPS 2019), on the latest instead of a fixed set, because queues change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from penstock.future.draws import Drawing
+from penstock.future.past import QueuePast
+from penstock.future.present import Present
+from penstock.future.replay import HORIZON, Arrival, OwnJob, replay
+
+__all__ = ["FUTURES", "SURE", "Band", "Misses", "band_of", "guaranteed_start", "likely_starts"]
+
+FUTURES: Final = 40
+"""Drawn for a band."""
+SURE: Final = 0.9
+_KEPT: Final = 200
+_ENOUGH: Final = 20
+"""Judged bands from which on the next one is widened by them."""
+_LEAST: Final = 60.0
+"""Seconds that half a band counts as at least: rounds of Slurm's scheduler, below which nothing is foreseen."""
+_ALL: Final = 1_000_000
+"""Jobs that a look at the queue considers: in the long run Slurm reaches all."""
+_VERSION: Final = 1
+
+
+class Band(NamedTuple):
+    """Instants (s) between which a job starts in nine of ten cases, and the median. Infinite: not within 30 days."""
+
+    low: float
+    likely: float
+    high: float
+
+
+class _Certain:
+    """The future in which all run as long as they may, and nobody comes."""
+
+    def __init__(self, present: Present) -> None:
+        self.ends: Sequence[float] = [job.end for job in present.running]
+        self.runs: Sequence[float] = [job.limit for job in present.waiting]
+
+    def arrival(self, i: int) -> Arrival | None:
+        """See `replay.Drawn`."""
+        return None
+
+
+def guaranteed_start(present: Present, nodes: int, limit: float) -> Generator[int, None, float]:
+    """When a job of so many nodes and seconds starts by everybody's time limits; see `replay` for the parts."""
+    (span,) = yield from replay(present, _Certain(present), [OwnJob(nodes, limit, limit)], depth=_ALL)
+    return span.start
+
+
+def likely_starts(
+    present: Present, past: QueuePast, nodes: int, limit: float, seed: int = 0, futures: int = FUTURES
+) -> Generator[int, None, list[float]]:
+    """When such a job starts in each of so many futures, ascending."""
+    drawing = Drawing(present, past, seed)
+    starts = []
+    for number in range(futures):
+        (span,) = yield from replay(present, drawing.draw(number), [OwnJob(nodes, limit, limit)], depth=_ALL)
+        starts.append(span.start)
+    return sorted(starts)
+
+
+def band_of(starts: Sequence[float], now: float, wider: float = 0.0) -> Band:
+    """The band of ascending starts, each half longer by so many times its length, and not before now."""
+    low, likely, high = (starts[min(int(share * len(starts)), len(starts) - 1)] for share in (0.05, 0.5, 0.95))
+    if likely == math.inf:
+        return Band(low, likely, likely)
+    below, above = max(likely - low, _LEAST), max(high - likely, _LEAST)
+    return Band(min(max(low - wider * below, now), likely), likely, max(high + wider * above, likely))
+
+
+class Misses:
+    """What the latest bands would have had to be wider by to hold the starts that came; negative: narrower."""
+
+    def __init__(self) -> None:
+        self._known: deque[float] = deque(maxlen=_KEPT)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def judge(self, band: Band, start: float) -> None:
+        """A job has started of which this band was expected, not widened."""
+        if band.likely == math.inf:
+            self._known.append(1.0 if start < band.low else 0.0)
+            return
+        low, high = max(band.likely - band.low, _LEAST), max(band.high - band.likely, _LEAST)
+        self._known.append(min(max((band.low - start) / low, (start - band.high) / high), HORIZON))
+
+    @property
+    def wider(self) -> float:
+        """By how many of its halves the next band is widened; 0 as long as little is known."""
+        count = len(self._known)
+        if count < _ENOUGH:
+            return 0.0
+        place = math.ceil(SURE * (count + 1)) - 1  # of n + 1 equally likely places, as conformal prediction has it
+        return sorted(self._known)[min(place, count - 1)]
+
+    def to_state(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {"version": _VERSION, "misses": [round(miss, 4) for miss in self._known]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `to_state` gave. ValueError, and no change, when it is damaged or newer."""
+        try:
+            if state["version"] != _VERSION:
+                raise ValueError(f"it has version {state['version']!r}, this release reads {_VERSION}")
+            known = [float(miss) for miss in state["misses"]]
+        except (KeyError, TypeError, ValueError) as e:
+            raise ValueError(f"what bands of starts missed: {e!r}") from e
+        if not all(map(math.isfinite, known)):
+            raise ValueError("what bands of starts missed: it has values that are not finite")
+        self._known = deque(known, maxlen=_KEPT)

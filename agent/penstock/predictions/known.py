@@ -1,0 +1,39 @@
+"""What a command knows of a queue's past: from the agent's state file, where it is the caller's to read, else from what
+accounting tells of the caller's own jobs."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+from penstock.api import Snapshot
+from penstock.config import Config
+from penstock.errors import NotPermitted, PenstockError, StoreError
+from penstock.future.bands import Misses
+from penstock.future.past import ENOUGH, QueuePast, used_in
+from penstock.predictions.recorder import past_in
+from penstock.predictions.starts import misses_in
+from penstock.slurm.base import Reader
+from penstock.state.ownership import is_readable
+from penstock.state.store import Store
+
+__all__ = ["known_past"]
+
+
+async def known_past(config: Config, backend: Reader, cluster: str, snapshot: Snapshot) -> tuple[QueuePast, Misses]:
+    """How long jobs ran and who came, and what bands of starts have missed. Raises nothing: what cannot be had is not
+    known."""
+    past, misses, path = QueuePast(), Misses(), config.agent.state_dir / "penstock.db"
+    try:
+        if is_readable(path):
+            with closing(Store.read_only(path)) as store:
+                past, misses = past_in(store, cluster, snapshot), misses_in(store, cluster)
+    except (NotPermitted, StoreError):
+        pass  # another's
+    if len(past.used) < ENOUGH and config.asa.history:
+        try:
+            own = used_in(await backend.history(since=backend.now() - config.asa.history))
+        except PenstockError:
+            return past, misses  # without accounting
+        past = replace(past, used=(*own, *past.used[len(past.own) :]), own=own)
+    return past, misses
