@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,14 @@ from penstock.api import Snapshot
 from penstock.cli.backends import backend_of
 from penstock.config import Config
 from penstock.core.pace import at_once
-from penstock.future.bands import Band, band_of, guaranteed_start, likely_starts
+from penstock.future.bands import Band, Misses, band_of, guaranteed_start, likely_starts
 from penstock.future.cluster import Cluster
-from penstock.future.past import ENOUGH
+from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.present import Present
 from penstock.future.turns import believed
 from penstock.predictions.known import known_past
 
-__all__ = ["QueueStart", "queue_start"]
+__all__ = ["QueueStart", "queue_starts"]
 
 _WORK = 20_000_000
 """Futures are fewer where the queue is deep: nodes and jobs that are looked at for them, some ten seconds in all."""
@@ -52,25 +52,30 @@ class QueueStart:
         return f"{told}, likely at {show(self.band.likely)} (9 in 10: {show(self.band.low)} to {show(self.band.high)})."
 
 
-def queue_start(config: Config, snapshot: Snapshot, partition: str, nodes: int, limit: float) -> QueueStart:
-    """Of a job of so many nodes and seconds, behind all who wait in a look at Slurm."""
-    return asyncio.run(_queue_start(config, snapshot, partition, nodes, limit))
+def queue_starts(
+    config: Config, snapshot: Snapshot, partition: str, jobs: Sequence[tuple[int, float]]
+) -> list[QueueStart]:
+    """Of jobs of so many nodes and seconds, each by itself behind all who wait in a look at Slurm."""
+    present, past, misses = asyncio.run(_look(config, snapshot, partition))
+    depth = len(present.running) + len(present.waiting)
+    futures = min(max(_WORK // max(depth * depth * len(jobs), 1), _FEWEST), _MOST)
+    found = []
+    for nodes, limit in jobs:
+        guaranteed = at_once(guaranteed_start(present, nodes, limit))
+        band = None
+        if len(past.used) >= ENOUGH:
+            starts = at_once(likely_starts(present, past, nodes, limit, futures=futures))
+            # Nobody runs beyond the limit, so it is not later than that but where somebody is put before it.
+            band = Band(*(min(at, guaranteed) for at in band_of(starts, snapshot.taken_at, misses.wider)))
+        found.append(QueueStart(guaranteed, band))
+    return found
 
 
-async def _queue_start(config: Config, snapshot: Snapshot, partition: str, nodes: int, limit: float) -> QueueStart:
+async def _look(config: Config, snapshot: Snapshot, partition: str) -> tuple[Present, QueuePast, Misses]:
     async with backend_of(config) as backend:
         site = await backend.site()
         past, misses = await known_past(config, backend, site.cluster, snapshot)
-    present = Present.of(Cluster.of(believed(snapshot, site.scheduler_parameters)), partition)
-    guaranteed = at_once(guaranteed_start(present, nodes, limit))
-    if len(past.used) < ENOUGH:
-        return QueueStart(guaranteed, None)
-    depth = len(present.running) + len(present.waiting)
-    futures = min(max(_WORK // max(depth * depth, 1), _FEWEST), _MOST)
-    starts = at_once(likely_starts(present, past, nodes, limit, futures=futures))
-    band = band_of(starts, snapshot.taken_at, misses.wider)
-    # Nobody runs beyond the limit, so it is not later than that but where somebody is put before it.
-    return QueueStart(guaranteed, Band(*(min(at, guaranteed) for at in band)))
+    return Present.of(Cluster.of(believed(snapshot, site.scheduler_parameters)), partition), past, misses
 
 
 def _finite(value: float) -> float | None:

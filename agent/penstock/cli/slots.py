@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -13,7 +14,7 @@ from penstock.api import plural
 from penstock.cli.explain_plan import compare, estimate_line
 from penstock.cli.former import formerly
 from penstock.cli.gantt import as_picture, as_text
-from penstock.cli.likely import queue_start
+from penstock.cli.likely import QueueStart, queue_starts
 from penstock.cli.options import number, whole
 from penstock.cli.output import emit_json, table
 from penstock.cli.planning import LiveSource, Source, Where, bars, open_source, picture_options, source_options
@@ -24,8 +25,14 @@ from penstock.future.plan import QueueSchedule
 from penstock.provision.live import Needs
 from penstock.provision.pricing import Quote, choose, quote_all
 from penstock.provision.pricing import quote as one_quote
+from penstock.provision.slots import Slot
 
 __all__ = ["quote", "slots"]
+
+_LIKELY: Final = 20
+"""Slots of which the likely start is worked out, the first ones."""
+_LONG: Final = 3600.0
+"""Seconds of a slot without end that a job asks for there."""
 
 
 @click.command()
@@ -53,7 +60,8 @@ def slots(
     """Show what the queue leaves free, as slots.
 
     A slot is a number of nodes (of processors, in a file) that stay the same ones for its whole duration. Nobody who
-    waits is delayed by it. Of a divisible slot a part can be had; an extensible one has no end but the horizon.
+    waits is delayed by it. Of a divisible slot a part can be had; an extensible one has no end but the horizon. Starts
+    are by everybody's time limits; the likely ones are those of a job in the queue, by how long jobs ran before.
     """
     if session and (since or until or nodes or length or explain or gantt or picture):
         raise UserError("--session says all there is; it goes only with --queue, -p, --cores, --mem, --gres and -C")
@@ -75,12 +83,14 @@ def slots(
     ]
     if source.situation.horizon is None and plan.last_finish <= plan.queue.now:
         click.echo('nothing ends after now: give the file a "horizon"', err=True)
+    likely = _likely(source, found, constrained=where.needs != Needs())
     if as_json:
-        emit_json({"slots": [{**source.situation.slot_row(s), **_nodes(source, s.nodes)} for s in found]})
+        emit_json({"slots": [_slot_row(source, s, likely) for s in found]})
     else:
         rows = [
             (
                 source.show(s.start),
+                *([_likely_text(source, likely[s])] if s in likely else [""] if likely else []),
                 s.procs,
                 source.show_length(s.duration),
                 f"{s.c * source.hours:g}",
@@ -89,12 +99,35 @@ def slots(
             )
             for s in found
         ]
-        head = ("start", "nodes", "duration", "price", "kind")
+        head = ("start", *(["likely"] if likely else []), "nodes", "duration", "price", "kind")
         table("Slots", head if not isinstance(source, LiveSource) else (*head, "which"), rows)
         _notes(source)
     if explain:
         compare(source, plan)
     _draw(source, plan, gantt and not as_json, picture)
+
+
+def _likely(source: Source, slots: Sequence[Slot], constrained: bool) -> dict[Slot, QueueStart]:
+    """Of the first slots that begin later than now, when a job that takes them would begin in the queue, where enough
+    is known of how long jobs run."""
+    later = [s for s in slots if s.start > source.situation.queue.now][:_LIKELY]
+    if not isinstance(source, LiveSource) or constrained or not later:
+        return {}
+    asked = [(s.procs, min(s.duration, _LONG) if s.extensible else s.duration) for s in later]
+    found = queue_starts(load(), source.snapshot, source.partition.name, asked)
+    return {s: start for s, start in zip(later, found, strict=True) if start.band is not None}
+
+
+def _likely_text(source: Source, start: QueueStart) -> str:
+    assert start.band is not None
+    return source.show(start.band.likely)
+
+
+def _slot_row(source: Source, slot: Slot, likely: Mapping[Slot, QueueStart]) -> dict[str, Any]:
+    row = {**source.situation.slot_row(slot), **_nodes(source, slot.nodes)}
+    if slot in likely:
+        row["likely"] = likely[slot].as_json()
+    return row
 
 
 def _kind(divisible: bool, extensible: bool) -> str:
@@ -181,7 +214,7 @@ def quote(
         quotes = [best]
     queued = None
     if isinstance(source, LiveSource) and not constrained:
-        queued = queue_start(load(), source.snapshot, source.partition.name, count, duration)
+        (queued,) = queue_starts(load(), source.snapshot, source.partition.name, [(count, duration)])
     if as_json:
         emit_json({"quotes": [_row(source, q) for q in quotes], "queued": queued and queued.as_json()})
         return

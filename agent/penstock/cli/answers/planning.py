@@ -94,6 +94,16 @@ class Waits(Answer):
     outlook: Outlook | None
 
 
+class QueueStart(Part):
+    """When such a job starts in the queue: by everybody's time limits (null: never), and likely, in nine of ten cases
+    between `low` and `high` (null: not known, or not within 30 days)."""
+
+    guaranteed: float | None
+    low: float | None
+    likely: float | None
+    high: float | None
+
+
 class Slot(Part):
     """`procs` nodes (processors, in a file) from `start` for `duration`; `c` and `f` are prices. `nodes`: which."""
 
@@ -105,6 +115,7 @@ class Slot(Part):
     divisible: bool
     extensible: bool
     nodes: list[str] = absent()
+    likely: QueueStart = absent()
 
 
 class Slots(Answer):
@@ -121,16 +132,6 @@ class Quote(Part):
     f: float | None
     delays: dict[str, float]
     nodes: list[str] = absent()
-
-
-class QueueStart(Part):
-    """When such a job starts in the queue: by everybody's time limits (null: never), and likely, in nine of ten cases
-    between `low` and `high` (null: not known, or not within 30 days)."""
-
-    guaranteed: float | None
-    low: float | None
-    likely: float | None
-    high: float | None
 
 
 class Quotes(Answer):

@@ -95,6 +95,10 @@ def test_a_quote_says_when_such_a_job_would_start_in_the_queue(queue, monkeypatc
     assert found["low"] <= found["likely"] <= found["high"] < found["guaranteed"] - 1800, "jobs run a tenth"
     assert "by everybody's time limits, likely at " in queue("quote", "-N", "4", "-t", "30m").stdout
     assert told(queue, "quote", "-N", "1", "-t", "30m", "--cores", "1")["queued"] is None
+    slots = told(queue, "slots")["slots"]
+    later = [s for s in slots if s["start"] > min(row["start"] for row in slots)]
+    assert later and all(s["likely"]["likely"] <= s["likely"]["guaranteed"] for s in later)
+    assert queue("slots").stdout.splitlines()[1].split()[:2] == ["start", "likely"]
 
 
 def test_a_plan(queue):
