@@ -46,7 +46,7 @@ class QueueStart:
         if self.guaranteed == math.inf:
             told = "In the queue such a job never starts by everybody's time limits"
         if self.band is None:
-            return f"{told}; when it likely does is not known: of too few jobs is known how long they ran."
+            return f"{told}; when it likely does is not known: of too few jobs it is known how long they ran."
         if self.band.likely == math.inf:
             return f"{told}, and likely not within 30 days."
         return f"{told}, likely at {show(self.band.likely)} (9 in 10: {show(self.band.low)} to {show(self.band.high)})."

@@ -31,6 +31,8 @@ SURE: Final = 0.9
 _KEPT: Final = 200
 _ENOUGH: Final = 20
 """Judged bands from which on the next one is widened by them."""
+_AT_FIRST: Final = 1.0
+"""As long as fewer are judged it is widened by so many halves: more than the logs of CTC and SDSC needed."""
 _LEAST: Final = 60.0
 """Seconds that half a band counts as at least: rounds of Slurm's scheduler, below which nothing is foreseen."""
 _ALL: Final = 1_000_000
@@ -104,10 +106,10 @@ class Misses:
 
     @property
     def wider(self) -> float:
-        """By how many of its halves the next band is widened; 0 as long as little is known."""
+        """By how many of its halves the next band is widened."""
         count = len(self._known)
         if count < _ENOUGH:
-            return 0.0
+            return _AT_FIRST
         place = math.ceil(SURE * (count + 1)) - 1  # of n + 1 equally likely places, as conformal prediction has it
         return sorted(self._known)[min(place, count - 1)]
 

@@ -61,11 +61,11 @@ def test_bands_hold_nine_in_ten_in_the_long_run_however_wrong_the_draws_are(seed
     assert 0.8 < sum(held) / len(held) < 0.97
 
 
-def test_nothing_is_widened_before_enough_is_known():
+def test_a_band_is_twice_as_wide_before_enough_is_known():
     misses = Misses()
     for _ in range(19):
         misses.judge(Band(900.0, 1000.0, 1100.0), 1300.0)
-    assert misses.wider == 0.0
+    assert misses.wider == 1.0
     misses.judge(Band(900.0, 1000.0, 1100.0), 700.0)
     assert misses.wider == 2.0
     misses.judge(Band(5.0, math.inf, math.inf), 100.0)
