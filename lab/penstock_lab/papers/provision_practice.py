@@ -153,7 +153,8 @@ def practice(out: Path | None, tell: Tell, runs: int) -> Chapter:
                 row = {"site": site, "procs": width, "way": way, "makespan": ratio.value, "low": ratio.low}
                 row |= {"high": ratio.high, "median": statistics.median(a / b for a, b in pairs), "floor": floor}
                 later = sum(a > b + 1 for a, b in pairs)
-                rows.append(row | {"later": later, "runs": many})
+                asked = {"requests": statistics.mean(each.requests for each in found)} if way == "at_once" else {}
+                rows.append(row | {"later": later, "runs": many} | asked)
                 if way == "at_once" and width == log.tasks:
                     where = f"{site}, {width} processors, exchanged at once"
                     goals.append(Goal.of(where, "makespan over best effort, at the same cost", ratio, _GOAL))
