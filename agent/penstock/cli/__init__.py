@@ -86,6 +86,7 @@ _COMMANDS: Final = {
             "penstock_lab.cli.cluster:cluster",
             "Run a throw-away real Slurm of several nodes on this machine.",
         ),
+        "history": ("penstock_lab.cli.history:history", "Import a site's own jobs, as a test-bed."),
         "bench": ("penstock_lab.cli.bench:bench", "Run the papers' experiments again."),
     },
 }

@@ -107,6 +107,13 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
             ("penstock cluster up --name far --join near", "A second cluster, for `squeue -M`."),
         ),
         "demo": (("penstock demo --quick", "In a minute, on a simulated Slurm."),),
+        "history command": (("penstock history command --since 2025-01-01", "The line of sacct that makes a dump."),),
+        "history import": (
+            ("penstock history import jobs.txt.gz --to site.history", "A dump that was made by that line."),
+            ("penstock history import --live --since now-180days --to site.history --anonymise", "Accounting, now."),
+            ("penstock history import log.swf.gz --to log.history", "A log of the Parallel Workloads Archive."),
+        ),
+        "history show": (("penstock history show site.history", "What it holds."),),
         "simulate cluster": (
             ("penstock simulate cluster --model lublin --nodes 64 --failures 40d --repair 2h", "Nodes fail."),
             ("penstock simulate cluster log.swf.gz --nodes 128 --keep-free 30d/8h/16", "A maintenance of 16 nodes."),

@@ -123,15 +123,15 @@ def _a_file_in_a_folder(context: click.Context, option: click.Parameter, value: 
     return value
 
 
-def out_option(text: str, metavar: str = "LOG", required: bool = False) -> Decorator[Any]:
-    """--out: a file in a folder that is there."""
+def out_option(text: str, metavar: str = "LOG", required: bool = False, name: str = "out") -> Decorator[Any]:
+    """--out, or what else it is called: a file in a folder that is there."""
 
     def check(context: click.Context, option: click.Parameter, value: Path | None) -> Path | None:
         if required and value is None:
-            raise UserError("--out is missing: where is the result to go?")
+            raise UserError(f"--{name} is missing: where is the result to go?")
         return _a_file_in_a_folder(context, option, value)
 
-    return click.option("--out", metavar=metavar, type=click.Path(path_type=Path), callback=check, help=text)
+    return click.option(f"--{name}", metavar=metavar, type=click.Path(path_type=Path), callback=check, help=text)
 
 
 def check_read_twice(log: Path, out: Path | None) -> None:
@@ -141,8 +141,8 @@ def check_read_twice(log: Path, out: Path | None) -> None:
     apart(out, log)
 
 
-def apart(out: Path | None, *read: Path) -> None:
+def apart(out: Path | None, *read: Path, option: str = "--out") -> None:
     """UserError where --out is one of the files that are read: it would be gone."""
     for path in read:
         if out is not None and out.exists() and path.exists() and out.samefile(path):
-            raise UserError(f"--out would replace {path}, which is read: give it another name")
+            raise UserError(f"{option} would replace {path}, which is read: give it another name")

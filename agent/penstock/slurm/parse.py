@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, tzinfo
 from functools import lru_cache
 
 from penstock.slurm.hostlist import HostListError, ParseError, compress_hosts, expand_hosts
@@ -46,8 +46,11 @@ _EPOCH = re.compile(r"[0-9]{1,12}", re.ASCII)
 
 
 @lru_cache(_REMEMBERED)
-def parse_time(text: str) -> float | None:
-    """Seconds since the epoch from an epoch or ISO text (local time when it names no zone); None for "not yet"."""
+def parse_time(text: str, zone: tzinfo | None = None, fold: int = 0) -> float | None:
+    """Seconds since the epoch from an epoch or ISO text; None for "not yet".
+
+    A time that names no zone is in `zone`, or local time; `fold` 1 is the second of two that a clock shows alike.
+    """
     text = text.strip()
     if text.lower() in _NO_TIME:
         return None
@@ -56,7 +59,8 @@ def parse_time(text: str) -> float | None:
     if not _ISO.fullmatch(text):
         raise ParseError("not a time", text)
     try:
-        return datetime.fromisoformat(text).timestamp()
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=zone, fold=fold)).timestamp()
     except (ValueError, OverflowError, OSError):
         raise ParseError("not a time", text) from None
 

@@ -94,12 +94,63 @@ class Simulation(Answer, Figures):
     requeues: int
 
 
+class LeftOut(Part):
+    """Records that are no jobs of the history, and where the first of them stands."""
+
+    reason: str
+    records: int
+    first: str
+
+
+class Joined(Part):
+    """Records that became part of another one's job."""
+
+    what: str
+    records: int
+
+
+class Machine(Part):
+    """The most that jobs had at one time, or what was said."""
+
+    cpus: int
+    nodes: int
+    cpus_per_node: int
+
+
+class HistoryAbout(Part):
+    """What a history holds; times are ISO 8601 in UTC."""
+
+    file: str
+    jobs: int
+    never_ran: int
+    first_submit: str
+    last_submit: str
+    source: list[str]
+    cluster: str
+    anonymous: bool
+    machine: Machine
+    users: int
+    accounts: int
+    partitions: list[str]
+    qos: list[str]
+    read: int
+    joined: list[Joined]
+    left_out: list[LeftOut]
+    notes: list[str]
+
+
+class History(Answer, HistoryAbout):
+    """A history, and what became of the records that it was made of."""
+
+
 ANSWERS: Final[Mapping[str, Any]] = {
     "bench asa": Experiment,
     "bench dmr": Experiment,
     "bench provision": Experiment,
     "bench select": Experiment,
     "cluster status": Cluster,
+    "history import": History,
+    "history show": History,
     "simulate cluster": Simulation,
     "simulate model": Model,
     "simulate swf": Replay,

@@ -11,15 +11,14 @@ error.
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import Final
 
 from penstock.errors import UserError
+from penstock_lab.sim.lines import lines_of
 from penstock_lab.sim.trace import Trace
 
 __all__ = ["ESTIMATES", "FILTERS", "Log", "Record", "SwfReader", "kept", "load", "machine_procs"]
@@ -41,7 +40,6 @@ _NUMBER: Final = rb"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _LINE: Final = re.compile(
     rb"\s*" + rb"\s+".join(_WHOLE_NUMBER if i in _WHOLE else _NUMBER for i in range(len(_FIELDS))) + rb"\s*"
 )
-_MAX_LINE: Final = 65536
 _MAX_HEADER: Final = 10000
 
 
@@ -77,7 +75,7 @@ class SwfReader:
     def __iter__(self) -> Iterator[Record]:
         self.header, self.records, self.bad, self.first_bad = [], 0, 0, ""
         match = _LINE.fullmatch
-        for line, raw in self._lines():
+        for line, raw in lines_of(self.path, "a workload log"):
             found = match(raw)
             if found:
                 self.records += 1
@@ -97,27 +95,6 @@ class SwfReader:
             raise UserError(f"{message} (--skip-bad leaves such lines out)")
         self.bad += 1
         self.first_bad = self.first_bad or message
-
-    def _lines(self) -> Iterator[tuple[int, bytes]]:
-        line = 0
-        try:
-            with self.path.open("rb") as plain:
-                start = plain.peek(2)[:2]  # a pipe cannot go back
-                if not start:
-                    raise UserError(f"{self.path} is empty")
-                # Closing the file underneath is enough: a GzipFile that reads owns nothing else.
-                file = cast(IO[bytes], gzip.GzipFile(fileobj=plain) if start == b"\x1f\x8b" else plain)
-                while raw := file.readline(_MAX_LINE):
-                    line += 1
-                    if len(raw) == _MAX_LINE:
-                        raise UserError(f"{self.path} line {line} is longer than {_MAX_LINE} bytes: not a workload log")
-                    yield line, raw
-        except EOFError:
-            raise UserError(f"{self.path}: the compressed data ends after line {line}; the file is cut off") from None
-        except (gzip.BadGzipFile, zlib.error) as e:
-            raise UserError(f"{self.path}: the compressed data is damaged after line {line}: {e}") from None
-        except OSError as e:
-            raise UserError(f"{self.path}: {e.strerror or e}") from None
 
 
 def _is_text(raw: bytes) -> bool:

@@ -195,7 +195,9 @@ def _pools(agent, run):
 def _laboratory(run, monkeypatch):
     run("simulate model", "lublin", "--jobs", "50", "--out", "model.swf")
     run("simulate swf", "model.swf", "--procs", "128")
-    run("simulate cluster", "model.swf", "--nodes", "128")
+    run("simulate cluster", "model.swf", "--nodes", "128", "--out", "waited.swf")
+    run("history import", "waited.swf", "--to", "waited.history")
+    run("history show", "waited.history")
 
     def chapter(*_: object) -> Chapter:
         return Chapter("one", "One", "Text.", [{"n": 1}])
