@@ -86,6 +86,10 @@ _COMMANDS: Final = {
             "penstock_lab.cli.cluster:cluster",
             "Run a throw-away real Slurm of several nodes on this machine.",
         ),
+        "backtest": (
+            "penstock_lab.cli.backtest:backtest",
+            "Say which predictors would have been right on these jobs.",
+        ),
         "history": ("penstock_lab.cli.history:history", "Import a site's own jobs, as a test-bed."),
         "bench": ("penstock_lab.cli.bench:bench", "Run the papers' experiments again."),
     },

@@ -93,6 +93,13 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         "stage": (("penstock stage near far results/ --sites sites.yaml --size 3GB", "A folder to another site."),),
         "tick": (("penstock tick -v", "What a pass does, or why it does nothing."),),
         "top": (("penstock top --interval 10s", "A look every ten seconds."),),
+        "backtest": (
+            ("penstock backtest site.history", "Every predictor, on all jobs or on sampled stretches."),
+            (
+                "penstock backtest site.history --partition gpu --stretches 0",
+                "One partition, no slow learners.",
+            ),
+        ),
         "bench asa": (("penstock bench asa --part fig5 --out asa", "One figure, with its picture."),),
         "bench dmr": (("penstock bench dmr --part table4", "The workloads on simulated nodes."),),
         "bench provision": (("penstock bench provision --runs 5", "Some minutes instead of hours."),),

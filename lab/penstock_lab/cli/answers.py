@@ -143,7 +143,49 @@ class History(Answer, HistoryAbout):
     """A history, and what became of the records that it was made of."""
 
 
+class Predictor(Part):
+    """How right one predictor was: errors in seconds, with 95 % intervals; `over_plain` is its mean error over that of
+    `plain` on the same jobs. `sampled`: judged on stretches of the log."""
+
+    what: str
+    predictor: str
+    sampled: bool
+    jobs: int
+    mean_error: float
+    mean_error_low: float
+    mean_error_high: float
+    median_error: float
+    median_error_low: float
+    median_error_high: float
+    log10_error: float
+    log10_error_low: float
+    log10_error_high: float
+    coverage_95: float | None
+    coverage_95_low: float | None
+    coverage_95_high: float | None
+    bounded: float
+    plain: str
+    over_plain: float
+    over_plain_low: float
+    over_plain_high: float
+    log10_over_plain: float
+    log10_over_plain_low: float
+    log10_over_plain_high: float
+    jobs_per_second: float
+
+
+class Backtest(Answer):
+    """The predictors of run times and waits, and what to make of them."""
+
+    file: str
+    partition: str | None
+    jobs: int
+    rows: list[Predictor]
+    verdicts: list[str]
+
+
 ANSWERS: Final[Mapping[str, Any]] = {
+    "backtest": Backtest,
     "bench asa": Experiment,
     "bench dmr": Experiment,
     "bench provision": Experiment,

@@ -12,8 +12,9 @@ weighs `queue` against what history says. Slurm's own estimate is not in such lo
 from __future__ import annotations
 
 import math
+import time
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -33,9 +34,9 @@ from penstock.waits.report import FLOOR, pinball
 from penstock.waits.share import ShareLearner
 from penstock.waits.share_mix import ShareMix
 from penstock_lab.intervals import Interval, mean_of
-from penstock_lab.papers.queue_log import Submitted, read, walk
+from penstock_lab.papers.queue_log import Submission, Submitted, read, walk
 
-__all__ = ["BASELINES", "Row", "beyond", "find", "measure", "ratio"]
+__all__ = ["BASELINES", "VIEW", "Row", "beyond", "find", "measure", "predictions", "ratio"]
 
 BASELINES: Final = ("last", "median")
 
@@ -49,6 +50,7 @@ _PREDICTORS: Final[Mapping[str, Callable[[], Learner]]] = {
     "queue": lambda: Hinted("queue"),
     "share-mix": lambda: ShareMix(LIVE_ALTERNATIVES),
 }
+VIEW: Final = "view"
 _STRETCHES: Final = 50
 """Jobs that follow one another meet the same queue: whole stretches of a log are resampled."""
 _PLANS: Final = ("queue", "share-mix")
@@ -121,6 +123,24 @@ def find(folder: Path) -> list[Path]:
 def measure(path: Path) -> list[Row]:
     """Walk one log; rows by predictor and class of size, `all` first. UserError for a log that cannot be used."""
     jobs, size = read(path)
+    scores: dict[tuple[str, int], _Score] = {}
+    for number, estimates in predictions(jobs, size):
+        job = jobs[number]
+        for name, estimate in estimates.items():
+            for sizes in (-1, job.nodes.bit_length()):
+                _judge(scores.setdefault((name, sizes), _Score()), job.wait, estimate)
+    return [_row(path.name.split(".")[0], *key, score) for key, score in sorted(scores.items(), key=_order)]
+
+
+def predictions(
+    jobs: list[Submission], size: int, spent: dict[str, float] | None = None
+) -> Iterator[tuple[int, dict[str, Estimate]]]:
+    """Each job that ran, in order of submission, with what every predictor says of it, by what is known then.
+
+    `spent` is added the seconds that each took, to predict and to learn; `VIEW` is what looking at the queue takes,
+    which those that plan need.
+    """
+    taken: dict[str, float] = spent if spent is not None else {}
     rng = np.random.default_rng(0)
     queue = QueueLearner()
     common = {name: Common() for name in _PREDICTORS}
@@ -128,14 +148,17 @@ def measure(path: Path) -> list[Row]:
     expectations: dict[int, tuple[float | None, float | None]] = {}
     said: dict[int, dict[str, Estimate]] = {}
     views = {}
-    scores: dict[tuple[str, int], _Score] = {}
+    began = time.perf_counter()
     for event in walk(jobs, size):
+        now = time.perf_counter()
+        taken[VIEW] = taken.get(VIEW, 0.0) + now - began
         job = jobs[event.job]
         learners = known.setdefault(key_of(job.geometry), {})
         if isinstance(event, Submitted):
             if not learners:
                 learners.update({name: _fresh(name, common[name]) for name in _PREDICTORS})
             if not job.run:
+                began = time.perf_counter()
                 continue  # it never ran: it stood in the queue, and its wait is nobody's to predict
             views[event.job] = event.view
             expected = queue.expect(event.view)
@@ -146,9 +169,10 @@ def measure(path: Path) -> list[Row]:
             estimates = said[event.job] = {}
             for name, learner in learners.items():
                 own = hints if name in _PLANS else {k: v for k, v in hints.items() if k != PLANNED}
-                estimate = estimates[name] = _bounded(learner, common[name], own, rng)
-                for sizes in (-1, job.nodes.bit_length()):
-                    _judge(scores.setdefault((name, sizes), _Score()), job.wait, estimate)
+                at = time.perf_counter()
+                estimates[name] = _bounded(learner, common[name], own, rng)
+                taken[name] = taken.get(name, 0.0) + time.perf_counter() - at
+            yield event.job, estimates
         else:
             queue.add(views.pop(event.job), job.wait, *expectations.pop(event.job))
             if queue.due:
@@ -156,9 +180,11 @@ def measure(path: Path) -> list[Row]:
             estimates = said.pop(event.job)
             observation = Observation(float(job.wait))
             for name, learner in learners.items():
+                at = time.perf_counter()
                 learner.update(observation, estimates[name], rng)
                 common[name].learn(observation, estimates[name])
-    return [_row(path.name.split(".")[0], *key, score) for key, score in sorted(scores.items(), key=_order)]
+                taken[name] = taken.get(name, 0.0) + time.perf_counter() - at
+        began = time.perf_counter()
 
 
 def _fresh(name: str, common: Common) -> Learner:

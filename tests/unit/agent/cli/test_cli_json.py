@@ -198,6 +198,7 @@ def _laboratory(run, monkeypatch):
     run("simulate cluster", "model.swf", "--nodes", "128", "--out", "waited.swf")
     run("history import", "waited.swf", "--to", "waited.history")
     run("history show", "waited.history")
+    run("backtest", "waited.history")
 
     def chapter(*_: object) -> Chapter:
         return Chapter("one", "One", "Text.", [{"n": 1}])

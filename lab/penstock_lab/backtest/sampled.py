@@ -1,0 +1,143 @@
+"""The learners that the agent uses, on stretches of a log: they look at the queue of every submission, which takes
+milliseconds a job, and so cannot walk millions.
+
+A stretch begins with the jobs that were waiting or running, goes on for a while to learn, and only then is judged. So
+learners know less here than after months: what they say is the least that can be said for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.waits.base import BOUND
+from penstock_lab.backtest.plain import ran
+from penstock_lab.backtest.score import Row, Score, row_of
+from penstock_lab.history.history import History
+from penstock_lab.history.machine import busiest
+from penstock_lab.history.rows import NEVER
+from penstock_lab.papers.logs import VIEW, predictions
+from penstock_lab.papers.queue_log import Submission
+
+__all__ = ["Sample", "sampled_waits", "stretches_of"]
+
+_PLAIN: Final = "last"
+_LOOKS: Final = frozenset({"plan", "likely", "queue", "share-mix"})
+"""Those that need a look at the queue."""
+_NO_END: Final = 365 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """So many stretches, each of so many jobs to learn from and then to judge."""
+
+    stretches: int = 12
+    learned: int = 1500
+    judged: int = 500
+
+
+def stretches_of(jobs: int, sample: Sample) -> list[tuple[int, int, int]]:
+    """Where each stretch begins, is judged from, and ends (places in the log), spread evenly; fewer where the log is
+    short, none where it has not even one."""
+    length = sample.learned + sample.judged
+    count = min(sample.stretches, jobs // length)
+    gap = (jobs - count * length) / count if count else 0.0
+    begins = [int(i * (length + gap) + gap / 2) for i in range(count)]
+    return [(begin, begin + sample.learned, begin + length) for begin in begins]
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """What a walk needs of the jobs that are walked, in order of eligibility."""
+
+    at: NDArray[np.int64]
+    wait: NDArray[np.int64]
+    run: NDArray[np.int64]
+    cpus: NDArray[np.int64]
+    limit: NDArray[np.int64]
+    group: NDArray[np.int64]
+    user: NDArray[np.int64]
+
+
+def _columns(history: History, partition: int | None, size: int) -> _Columns:
+    submit, eligible = history.column("submit"), history.column("eligible")
+    start, end = history.column("start"), history.column("end")
+    choose = history.column("cpus") <= size
+    choose &= (start != NEVER) | (end > eligible)  # what never was in the queue is in nobody's way
+    if partition is not None:
+        choose &= history.column("partition") == partition
+    at = (submit - submit[0] + eligible)[choose]
+    started = (start != NEVER)[choose]
+    start, end, eligible = start[choose].astype(np.int64), end[choose].astype(np.int64), eligible[choose]
+    wait = np.where(started, start, end) - eligible
+    # A run of 0 s counts as one of a second: 0 stands for one that never ran.
+    run = np.where(started, np.maximum(end - start, 1), 0)
+    limit = history.column("limit")[choose].astype(np.int64)
+    known = limit[limit > 0]
+    limit[limit == 0] = int(known.max()) if len(known) else _NO_END
+    group = history.column("partition")[choose].astype(np.int64) * (len(history.names("qos")) + 1)
+    group += history.column("qos")[choose]
+    order = np.argsort(at, kind="stable")
+    found = (at, wait, run, history.column("cpus")[choose], limit, group, history.column("user")[choose])
+    return _Columns(*(column[order].astype(np.int64) for column in found))
+
+
+def sampled_waits(
+    history: History, sample: Sample, partition: int | None = None, tell: Callable[[int, int], None] | None = None
+) -> Iterator[Row]:
+    """A row for each learner, the plain one first; none where the log has no whole stretch. `tell` hears how many of
+    the stretches are done."""
+    size = machine_size(history, partition)
+    columns = _columns(history, partition, size)
+    stretches = stretches_of(len(columns.at), sample)
+    scores: dict[str, Score] = {}
+    spent: dict[str, float] = {}
+    walked = 0
+    for number, (begin, judged, end) in enumerate(stretches):
+        first = columns.at[begin]
+        there = np.flatnonzero((columns.at + columns.wait + columns.run)[:begin] > first)
+        chosen = np.concatenate((there, np.arange(begin, end)))
+        jobs = [_submission(columns, place) for place in chosen.tolist()]
+        walked += len(jobs)
+        found: dict[str, list[tuple[float, float, float]]] = {}
+        for place, estimates in predictions(jobs, size, spent):
+            if chosen[place] < judged:
+                continue
+            for name, estimate in estimates.items():
+                said = estimate.seconds, float(jobs[place].wait), estimate.said.get(BOUND, np.nan)
+                found.setdefault(name, []).append(said)
+        for name, rows in found.items():
+            predicted, came, bound = np.array(rows).T
+            score = scores.setdefault(name, Score(len(stretches)))
+            score.add(np.full(len(rows), number), predicted, came, bound)
+        if tell is not None:
+            tell(number + 1, len(stretches))
+    for name, score in scores.items():
+        took = (spent[name] + (spent[VIEW] if name in _LOOKS else 0.0)) * score.jobs.sum() / max(walked, 1)
+        yield row_of("wait", name, score, (_PLAIN, scores[_PLAIN]), float(took), sampled=True)
+
+
+def machine_size(history: History, partition: int | None) -> int:
+    """The processors of the machine, or of what the jobs of one partition had at most."""
+    if partition is None:
+        return int(history.about["machine"]["cpus"])
+    choose = ran(history, partition)
+    submit = history.column("submit")[choose]
+    begun, ended = submit + history.column("start")[choose], submit + history.column("end")[choose]
+    return busiest(begun, ended, history.column("cpus")[choose])
+
+
+def _submission(columns: _Columns, place: int) -> Submission:
+    return Submission(
+        int(columns.at[place]),
+        int(columns.wait[place]),
+        int(columns.run[place]),
+        int(columns.cpus[place]),
+        int(columns.limit[place]),
+        str(columns.group[place]),
+        str(columns.user[place]),
+    )
