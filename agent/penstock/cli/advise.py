@@ -13,6 +13,7 @@ from penstock.api import AccountingRecord, Snapshot, plural
 from penstock.cli.backends import backend_of
 from penstock.cli.options import number
 from penstock.cli.output import emit_json, table
+from penstock.cli.shortening import DAYS, named
 from penstock.config import Config, load
 from penstock.errors import PenstockError
 from penstock.future.bits import BitProfile
@@ -31,12 +32,13 @@ _RISK: Final = 1.0
 @number(
     "risk", f"Chance in % that a job is cut off at its new limit (default: {_RISK:g}).", 0, 50, "above 0, at most 50"
 )
-@click.option("--days", type=click.IntRange(1, 3650), default=90, show_default=True, help="How far back to look.")
+@click.option("--days", type=click.IntRange(1, 3650), default=DAYS, show_default=True, help="How far back to look.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def advise_(risk: float | None, days: int, as_json: bool) -> None:
     """Say which of your jobs could do with shorter time limits.
 
-    It goes by your own jobs in accounting: those of one name (but for numbers in it), size and partition. A limit is
+    It goes by your own jobs in accounting: those of one name (but for numbers in it), size and partition; stages of
+    workflows count as WORKFLOW/STAGE, and `penstock submit --shorten` takes their limits from here. A limit is
     suggested where at most --risk of all runs would take longer. For 1 % that takes 99 runs; with fewer, the table says
     how far those that there are carry. The last column is by how much such a job would start earlier, were it submitted
     now. Nothing is changed.
@@ -44,7 +46,7 @@ def advise_(risk: float | None, days: int, as_json: bool) -> None:
     config = load()
     asked = (_RISK if risk is None else risk) / 100
     records, shown = asyncio.run(_look(config, time.time() - days * _DAY))
-    found = [advise(runs, asked) for runs in past_runs(records)]
+    found = [advise(runs, asked) for runs in past_runs(records, named)]
     free = {name: _free(config, shown, name) for name in {a.runs.kind.partition for a in found if a.limit is not None}}
     sooner = {advice: _sooner(free.get(advice.runs.kind.partition), advice) for advice in found}
     if as_json:

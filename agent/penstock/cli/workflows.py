@@ -11,6 +11,7 @@ from penstock.cli import complete
 from penstock.cli.backends import cancel_all
 from penstock.cli.door import ask_or_leave, left_environment
 from penstock.cli.handing import hand_over
+from penstock.cli.options import number
 from penstock.cli.output import emit_json, plain
 from penstock.cli.packing import PackingOptions, packing_options
 from penstock.cli.runs import Shown, answered, find, shown
@@ -50,6 +51,8 @@ class _Strategies(click.Command):
 @click.option("--cores", type=click.IntRange(1), help="WfFormat: cores of a node; default: as many as this host has.")
 @click.option("--held", is_flag=True, help="Submit all stages now, kept back, for the agent to release.")
 @click.option("--tick", is_flag=True, help="Where no agent runs, leave it for `penstock tick`.")
+@click.option("--shorten", is_flag=True, help="Shorter time limits, where the stages' earlier runs say so.")
+@number("risk", "--shorten: chance in % that a stage is cut off (default: 1).", 0, 50, "above 0, at most 50")
 @click.option("--dry-run", is_flag=True, help="Submit nothing; say what it may expect, as `penstock try`.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def submit(
@@ -59,32 +62,43 @@ def submit(
     cores: int | None,
     held: bool,
     tick: bool,
+    shorten: bool,
+    risk: float | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Hand a workflow file to the agent: YAML, or WfFormat 1.5 or 1.6.
 
     An agent of another user (a site's) cannot submit for you: all stages are submitted now, kept back, and it lets them
-    go.
+    go. A job that asks for less time starts earlier: with --shorten the limits are those of `penstock advise`, and a
+    stage of which too little is known keeps its own.
     """
+    if risk is not None and not shorten:
+        raise UserError("--risk is for --shorten")
     config = load()
     strategy = strategy or config.workflows.strategy
     strategy_named(strategy)
     parsed = load_workflow(workflow, packed.packing(config, cores))
+    if shorten:
+        from penstock.cli.shortening import shorten as by_history  # not needed by others
+
+        parsed, told = by_history(config, parsed, (1.0 if risk is None else risk) / 100)
+        for line in told:
+            click.echo(line, err=as_json)
     if dry_run:
         from penstock.cli.trying import forecast, show  # not needed by others
 
         show(forecast(config, parsed), as_json)
         return
-    number = hand_over(config, parsed, strategy, held=held, tick=tick)
+    run = hand_over(config, parsed, strategy, held=held, tick=tick)
     for notice in parsed.notices:
         click.echo(plain(f"penstock: {parsed.source}: {notice}"), err=True)
     if as_json:
-        emit_json({"run": number})
-    elif number is None:
+        emit_json({"run": run})
+    elif run is None:
         click.echo("The next `penstock tick` takes the workflow on")
     else:
-        click.echo(f"Submitted workflow {number}")
+        click.echo(f"Submitted workflow {run}")
 
 
 @click.command()

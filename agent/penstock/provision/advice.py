@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.api import AccountingRecord, JobState
 from penstock.provision.overrun import overrun_probability
 
-__all__ = ["Advice", "JobKind", "PastRuns", "advise", "past_runs", "runs_needed"]
+__all__ = ["Advice", "JobKind", "PastRuns", "advise", "kind_name", "past_runs", "runs_needed"]
 
 _LAST: Final = 300
 """Runs that count: programs change."""
@@ -54,13 +54,18 @@ class Advice:
     risk: float
 
 
-def past_runs(records: Iterable[AccountingRecord]) -> list[PastRuns]:
-    """The ended jobs by their kind, those with the most runs first."""
+def kind_name(name: str) -> str:
+    """A job's name, with # for each number in it."""
+    return _NUMBER.sub("#", name)
+
+
+def past_runs(records: Iterable[AccountingRecord], named: Callable[[str], str] = str) -> list[PastRuns]:
+    """The ended jobs by their kind, those with the most runs first; `named` says what a job's name stands for."""
     found: dict[JobKind, list[AccountingRecord]] = {}
     for record in records:
         counts = record.state in (JobState.COMPLETED, JobState.TIMEOUT)
         if counts and record.start is not None and record.end is not None and record.time_limit:
-            kind = JobKind(_NUMBER.sub("#", record.name), record.partition, record.num_nodes)
+            kind = JobKind(kind_name(named(record.name)), record.partition, record.num_nodes)
             found.setdefault(kind, []).append(record)
     out = []
     for kind, jobs in found.items():
