@@ -101,8 +101,9 @@ class Misses:
         if band.likely == math.inf:
             self._known.append(1.0 if start < band.low else 0.0)
             return
-        low, high = max(band.likely - band.low, _LEAST), max(band.high - band.likely, _LEAST)
-        self._known.append(min(max((band.low - start) / low, (start - band.high) / high), HORIZON))
+        below = (band.low - start) / max(band.likely - band.low, _LEAST)
+        above = (start - band.high) / max(band.high - band.likely, _LEAST) if band.high < math.inf else below
+        self._known.append(min(max(below, above), HORIZON))
 
     @property
     def wider(self) -> float:

@@ -161,7 +161,8 @@ def _made_anew(stages: Sequence[StageNow], now: float, holes: Holes, soonest: fl
     free = {s.name: s for s in stages if s.name in slots and not s.penalty and slots[s.name].start >= soonest}
     if not free or len(free) > _ANEW:
         return []
-    ends = {s.name: slots[s.name].start + s.duration if s.name in slots else s.ends for s in stages}
+    ends = {s.name: now if s.standing.final else s.ends for s in stages}
+    ends |= {s.name: slots[s.name].start + s.duration for s in stages if s.name in slots}
     last = max(ends.values())
     for stage in free.values():
         holes.give(_free(slots[stage.name]), stage.duration)

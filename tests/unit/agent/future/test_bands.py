@@ -69,7 +69,8 @@ def test_a_band_is_twice_as_wide_before_enough_is_known():
     misses.judge(Band(900.0, 1000.0, 1100.0), 700.0)
     assert misses.wider == 2.0
     misses.judge(Band(5.0, math.inf, math.inf), 100.0)
-    assert len(misses) == 21 and misses.wider == 2.0
+    misses.judge(Band(900.0, 1000.0, math.inf), 5000.0)
+    assert len(misses) == 22 and misses.wider == 2.0
 
 
 def test_what_was_missed_survives_and_what_is_damaged_is_refused():

@@ -148,14 +148,16 @@ def test_a_plan_that_moves_is_a_plan_and_ends_no_later(data):
 
 
 def test_a_plan_is_made_anew_where_its_slots_are_in_each_others_way():
-    """b is to go where a is, and the other way round: only then c, which takes long, can begin earlier."""
+    """b is to go where a is, and the other way round: only then c, which takes long, can begin earlier. Of z, which has
+    ended and is forgotten, nothing depends, whatever is said of its end."""
+    z = StageNow("z", 1, 99_000.0, (), DONE, None, ends=99_000.0)
     a = StageNow("a", 2, 3000.0, (), WAITING, (300, 3300), on=("n0", "n1"))
     b = StageNow("b", 4, 600.0, (), WAITING, (3300, 3900), on=("n0", "n1", "n2", "n3"))
     c = StageNow("c", 2, 6000.0, ("b",), WAITING, (3900, 9900), on=("n0", "n1"))
     holes = Profile()
     for one in (a, b, c):
         holes.take(Free(one.slot[0], one.on), one.duration)
-    found = repair([a, b, c], 0.0, holes)
+    found = repair([z, a, b, c], 0.0, holes)
     assert [(x.stage, x.to.start, x.why) for x in found] == [
         ("a", 9900, "it makes room for others first"),
         ("b", 0, "it can begin earlier"),
