@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from penstock.api import Snapshot
 from penstock.cli.backends import backend_of
@@ -21,18 +21,19 @@ from penstock.predictions.known import known_past
 
 __all__ = ["QueueStart", "queue_starts"]
 
-_WORK = 20_000_000
-"""Futures are fewer where the queue is deep: nodes and jobs that are looked at for them, some ten seconds in all."""
-_FEWEST, _MOST = 20, 100
+_WORK: Final = 5_000_000
+"""What all may take together: some ten seconds."""
+_FEW: Final = "of too few jobs it is known how long they ran"
+_DEEP: Final = "the queue is too deep to draw its futures"
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStart:
-    """`guaranteed`: if nobody is put before it; infinite: never. `band` None: too little is known of how long jobs run
-    here."""
+    """`guaranteed`: if nobody is put before it; infinite: never. `band` None: it is not known, and `why`."""
 
     guaranteed: float
     band: Band | None
+    why: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -46,7 +47,7 @@ class QueueStart:
         if self.guaranteed == math.inf:
             told = "In the queue such a job never starts by everybody's time limits"
         if self.band is None:
-            return f"{told}; when it likely does is not known: of too few jobs it is known how long they ran."
+            return f"{told}; when it likely does is not known: {self.why}."
         if self.band.likely == math.inf:
             return f"{told}, and likely not within 30 days."
         return f"{told}, likely at {show(self.band.likely)} (9 in 10: {show(self.band.low)} to {show(self.band.high)})."
@@ -57,17 +58,17 @@ def queue_starts(
 ) -> list[QueueStart]:
     """Of jobs of so many nodes and seconds, each by itself behind all who wait in a look at Slurm."""
     present, past, misses = asyncio.run(_look(config, snapshot, partition))
-    depth = len(present.running) + len(present.waiting)
-    futures = min(max(_WORK // max(depth * depth * len(jobs), 1), _FEWEST), _MOST)
     found = []
     for nodes, limit in jobs:
         guaranteed = at_once(guaranteed_start(present, nodes, limit))
-        band = None
-        if len(past.used) >= ENOUGH:
-            starts = at_once(likely_starts(present, past, nodes, limit, futures=futures))
+        if len(past.used) < ENOUGH:
+            found.append(QueueStart(guaranteed, None, _FEW))
+        elif not (starts := at_once(likely_starts(present, past, nodes, limit, work=_WORK / len(jobs)))):
+            found.append(QueueStart(guaranteed, None, _DEEP))
+        else:
             # Nobody runs beyond the limit, so it is not later than that but where somebody is put before it.
             band = Band(*(min(at, guaranteed) for at in band_of(starts, snapshot.taken_at, misses.wider)))
-        found.append(QueueStart(guaranteed, band))
+            found.append(QueueStart(guaranteed, band))
     return found
 
 

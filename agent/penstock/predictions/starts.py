@@ -14,7 +14,7 @@ import structlog
 from penstock.api import Decision, Job, Snapshot
 from penstock.core.pace import at_once
 from penstock.errors import StoreError
-from penstock.future.bands import FUTURES, Band, Misses, band_of, likely_starts
+from penstock.future.bands import Band, Misses, band_of, likely_starts
 from penstock.future.cluster import WAITS_FOR_NODES, Cluster
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.present import Present
@@ -31,8 +31,8 @@ _EVERY: Final = 60.0
 _NEW: Final = 120.0
 """Seconds for which a job counts as just submitted."""
 _OPEN: Final = 500
-_DEEP: Final = 1000
-"""Jobs in a queue from which on none is expected."""
+_WORK: Final = 1_000_000
+"""What one may take: some two seconds, in a thread of its own. In deeper queues none is expected."""
 _SAVE_AFTER: Final = 3600.0
 
 
@@ -148,7 +148,6 @@ def _band(snapshot: Snapshot, past: QueuePast, job: Job) -> Band | None:
     """When it starts as if it were submitted at this look; None where the queue is too deep."""
     others = replace(snapshot, jobs={number: one for number, one in snapshot.jobs.items() if number != job.id})
     present = Present.of(Cluster.of(believed(others)), job.partition)
-    if len(present.waiting) > _DEEP or job.time_limit is None:
-        return None
-    starts = at_once(likely_starts(present, past, max(job.least_nodes, 1), job.time_limit, job.id, FUTURES))
-    return band_of(starts, snapshot.taken_at)
+    assert job.time_limit is not None
+    starts = at_once(likely_starts(present, past, max(job.least_nodes, 1), job.time_limit, job.id, _WORK))
+    return band_of(starts, snapshot.taken_at) if starts else None

@@ -33,7 +33,21 @@ def test_what_limits_promise_and_what_is_likely():
     assert starts == sorted(starts) and len(starts) == FUTURES
     assert set(starts) <= {1800.0, 2700.0, 3600.0}
     assert band_of(starts, 0.0).likely == 1800.0, "each of the two runs a quarter of its hour, as the user's others did"
-    assert at_once(likely_starts(present(free=2), past, 2, 600.0, futures=3)) == [0.0] * 3, "it can begin at once"
+    assert at_once(likely_starts(present(free=2), past, 2, 600.0)) == [0.0] * FUTURES, "it can begin at once"
+
+
+def test_in_a_deep_queue_futures_are_fewer_and_at_last_none():
+    past = QueuePast((0.5,) * ENOUGH)
+    all_of_them = likely_starts(present(), past, 2, 600.0)
+    work = 0
+    try:
+        while True:
+            work += next(all_of_them)
+    except StopIteration as end:
+        assert len(end.value) == FUTURES
+    assert 20 <= len(at_once(likely_starts(present(), past, 2, 600.0, work=0.7 * work))) < FUTURES
+    assert len(at_once(likely_starts(present(), past, 2, 600.0, work=0.52 * work))) >= 20
+    assert at_once(likely_starts(present(), past, 2, 600.0, work=0.1 * work)) == []
 
 
 def test_a_band_is_widened_on_both_sides_and_begins_not_before_now():

@@ -86,7 +86,7 @@ def test_who_is_gone_or_has_something_else_to_wait_for_is_not_judged(store):
 
 def test_without_history_or_in_a_deep_queue_nothing_is_expected(store, monkeypatch):
     Watched(store, QueuePast()).show((10, waiting(2, 9)), (300, started(2, 290)))
-    monkeypatch.setattr(starts, "_DEEP", 0)
+    monkeypatch.setattr(starts, "_WORK", 1.0)
     Watched(store).show((10, waiting(2, 9), waiting(3, 8)), (300, started(2, 290), waiting(3, 8)))
     assert len(misses_in(store, "here")) == 0
 
