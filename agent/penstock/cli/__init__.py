@@ -91,6 +91,7 @@ _COMMANDS: Final = {
             "Say which predictors would have been right on these jobs.",
         ),
         "history": ("penstock_lab.cli.history:history", "Import a site's own jobs, as a test-bed."),
+        "whatif": ("penstock_lab.cli.whatif:whatif", "Say what a change of the site would have done to its own jobs."),
         "bench": ("penstock_lab.cli.bench:bench", "Run the papers' experiments again."),
     },
 }

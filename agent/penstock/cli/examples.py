@@ -121,6 +121,11 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
             ("penstock history import log.swf.gz --to log.history", "A log of the Parallel Workloads Archive."),
         ),
         "history show": (("penstock history show site.history", "What it holds."),),
+        "whatif": (
+            ("penstock whatif site.history --nodes 420", "More nodes."),
+            ("penstock whatif site.history --policy conservative", "How far a replay is from what was recorded."),
+            ("penstock whatif site.history --malleable 0.2 --windows 8", "A fifth of the jobs can be resized."),
+        ),
         "simulate cluster": (
             ("penstock simulate cluster --model lublin --nodes 64 --failures 40d --repair 2h", "Nodes fail."),
             ("penstock simulate cluster log.swf.gz --nodes 128 --keep-free 30d/8h/16", "A maintenance of 16 nodes."),

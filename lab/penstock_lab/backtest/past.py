@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Past", "dense", "median_and_bound"]
+__all__ = ["Past", "dense", "median_and_bound", "narrow"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -35,26 +35,33 @@ def dense(*columns: NDArray[Any]) -> NDArray[np.int32]:
     return numbers
 
 
+def narrow(most: int) -> type[np.int32] | type[np.int64]:
+    """The smaller kind of numbers that holds all below `most`: half the memory, where there are millions."""
+    return np.int32 if most <= 1 << 31 else np.int64
+
+
 class Past:
     """Values by group and by when each became known (s, not negative). Of what became known in the same second nothing
     counts as known: so no job is told its own end."""
 
     def __init__(self, group: NDArray[Any], known: NDArray[Any], values: NDArray[Any]) -> None:
         self._span = int(known.max(initial=0)) + 2
-        keys = group.astype(np.int64)
-        keys *= self._span
-        keys += known
+        self._kind = narrow((int(group.max(initial=0)) + 1) * self._span)
+        keys = self._key(group, known)
         order = np.argsort(keys, kind="stable")
-        self._keys: Ints = keys[order]
+        self._keys: NDArray[Any] = keys[order]
         self.values = values[order]
         self._first = np.concatenate(([0], np.cumsum(np.bincount(group)))) if len(group) else np.zeros(1, np.int64)
 
     def before(self, group: NDArray[Any], at: NDArray[Any]) -> tuple[Ints, Ints]:
         """The places of `values` that were known at these times, from the first to before the second, oldest first."""
-        keys = group.astype(np.int64)
-        keys *= self._span
-        keys += np.minimum(at, self._span - 1)
-        return self._first[group], np.searchsorted(self._keys, keys, "left")
+        return self._first[group], np.searchsorted(self._keys, self._key(group, np.minimum(at, self._span - 1)), "left")
+
+    def _key(self, group: NDArray[Any], at: NDArray[Any]) -> NDArray[Any]:
+        keys: NDArray[Any] = group.astype(self._kind)
+        np.multiply(keys, self._span, out=keys)
+        np.add(keys, at.astype(self._kind, copy=False), out=keys)
+        return keys
 
     def newest(self, first: Ints, last: Ints, most: int) -> Floats:
         """The newest values between these places, up to so many, in a row for each; NaN where there are fewer."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from penstock.waits.base import PROMISE
 from penstock.waits.history import FIRST
-from penstock_lab.backtest.past import Past, dense, median_and_bound
+from penstock_lab.backtest.past import Past, dense, median_and_bound, narrow
 from penstock_lab.backtest.score import STRETCHES, Row, Score, row_of
 from penstock_lab.history.history import History
 from penstock_lab.history.rows import NEVER, Flag
@@ -45,8 +45,8 @@ class Jobs:
     """Columns of the jobs that are predicted, in order of submission: when each is asked for and when it is known (s
     after the first submission), what comes (s), and its limit (s, 0: none)."""
 
-    asked: NDArray[np.int64]
-    known: NDArray[np.int64]
+    asked: NDArray[Any]
+    known: NDArray[Any]
     came: NDArray[np.int32]
     limit: NDArray[np.int32]
 
@@ -103,10 +103,12 @@ def runs_of(history: History, partition: int | None = None) -> Iterator[Row]:
     submit = _chosen(history, choose, "submit")
     if not len(submit):
         return
-    asked = submit - submit[0]
     end = _chosen(history, choose, "end")
+    kind = _kind(submit, end)
+    asked = (submit - submit[0]).astype(kind)
+    del submit
     jobs = Jobs(asked, asked + end, end - _chosen(history, choose, "start"), _chosen(history, choose, "limit"))
-    del submit, end
+    del end
     user = _chosen(history, choose, "user")
 
     def similar() -> Predict:
@@ -133,8 +135,8 @@ def waits_of(history: History, partition: int | None = None) -> Iterator[Row]:
     start = _chosen(history, choose, "start")
     eligible = _chosen(history, choose, "eligible")
     limit = _chosen(history, choose, "limit")
-    asked = submit - submit[0] + eligible
-    jobs = Jobs(asked, submit - submit[0] + start, start - eligible, limit)
+    submit = (submit - submit[0]).astype(_kind(submit, start))
+    jobs = Jobs(submit + eligible, submit + start, start - eligible, limit)
     del submit, start, eligible
     sizes = np.frexp(_chosen(history, choose, "cpus"))[1]
     limits = np.frexp(np.ceil(limit / 900.0))[1]
@@ -146,6 +148,10 @@ def waits_of(history: History, partition: int | None = None) -> Iterator[Row]:
         "recent": lambda: _windows(jobs, group, _RECENT, bounded=True),
     }
     yield from rows_of("wait", jobs, made, PLAIN_WAIT)
+
+
+def _kind(submit: NDArray[Any], after: NDArray[Any]) -> type[np.int32] | type[np.int64]:
+    return narrow(int(submit[-1] - submit[0]) + int(after.max(initial=0)) + 1)
 
 
 def _limit(jobs: Jobs) -> Predict:

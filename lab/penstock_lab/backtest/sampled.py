@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.waits.base import BOUND
+from penstock_lab.backtest.past import narrow
 from penstock_lab.backtest.plain import ran
 from penstock_lab.backtest.score import Row, Score, row_of
 from penstock_lab.history.history import History
@@ -54,13 +55,13 @@ def stretches_of(jobs: int, sample: Sample) -> list[tuple[int, int, int]]:
 class _Columns:
     """What a walk needs of the jobs that are walked, in order of eligibility."""
 
-    at: NDArray[np.int64]
-    wait: NDArray[np.int64]
-    run: NDArray[np.int64]
-    cpus: NDArray[np.int64]
-    limit: NDArray[np.int64]
-    group: NDArray[np.int64]
-    user: NDArray[np.int64]
+    at: NDArray[Any]
+    wait: NDArray[Any]
+    run: NDArray[Any]
+    cpus: NDArray[Any]
+    limit: NDArray[Any]
+    group: NDArray[Any]
+    user: NDArray[Any]
 
 
 def _columns(history: History, partition: int | None, size: int) -> _Columns:
@@ -70,20 +71,24 @@ def _columns(history: History, partition: int | None, size: int) -> _Columns:
     choose &= (start != NEVER) | (end > eligible)  # what never was in the queue is in nobody's way
     if partition is not None:
         choose &= history.column("partition") == partition
-    at = (submit - submit[0] + eligible)[choose]
-    started = (start != NEVER)[choose]
-    start, end, eligible = start[choose].astype(np.int64), end[choose].astype(np.int64), eligible[choose]
+    kind = narrow(int(submit[-1] - submit[0]) + int(end.max()) + 1)
+    at = ((submit - submit[0]).astype(kind) + eligible)[choose]
+    del submit
+    order = np.argsort(at, kind="stable")
+    at = at[order]
+    start, end, eligible = (column[choose][order] for column in (start, end, eligible))
+    started = start != NEVER
     wait = np.where(started, start, end) - eligible
     # A run of 0 s counts as one of a second: 0 stands for one that never ran.
     run = np.where(started, np.maximum(end - start, 1), 0)
-    limit = history.column("limit")[choose].astype(np.int64)
+    del start, end, eligible, started
+    limit = history.column("limit")[choose][order]
     known = limit[limit > 0]
     limit[limit == 0] = int(known.max()) if len(known) else _NO_END
-    group = history.column("partition")[choose].astype(np.int64) * (len(history.names("qos")) + 1)
+    group = history.column("partition")[choose] * (len(history.names("qos")) + 1)
     group += history.column("qos")[choose]
-    order = np.argsort(at, kind="stable")
-    found = (at, wait, run, history.column("cpus")[choose], limit, group, history.column("user")[choose])
-    return _Columns(*(column[order].astype(np.int64) for column in found))
+    cpus, user = (history.column(name)[choose][order] for name in ("cpus", "user"))
+    return _Columns(at, wait, run, cpus, limit, group[order], user)
 
 
 def sampled_waits(
@@ -99,7 +104,7 @@ def sampled_waits(
     walked = 0
     for number, (begin, judged, end) in enumerate(stretches):
         first = columns.at[begin]
-        there = np.flatnonzero((columns.at + columns.wait + columns.run)[:begin] > first)
+        there = np.flatnonzero(columns.at[:begin] + columns.wait[:begin] + columns.run[:begin] > first)
         chosen = np.concatenate((there, np.arange(begin, end)))
         jobs = [_submission(columns, place) for place in chosen.tolist()]
         walked += len(jobs)
@@ -127,7 +132,7 @@ def machine_size(history: History, partition: int | None) -> int:
         return int(history.about["machine"]["cpus"])
     choose = ran(history, partition)
     submit = history.column("submit")[choose]
-    begun, ended = submit + history.column("start")[choose], submit + history.column("end")[choose]
+    begun, ended = (submit + history.column(name)[choose] for name in ("start", "end"))
     return busiest(begun, ended, history.column("cpus")[choose])
 
 

@@ -184,6 +184,59 @@ class Backtest(Answer):
     verdicts: list[str]
 
 
+class Spanned(Part):
+    """A value with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class ReplayError(Part):
+    """Recorded and simulated waits as the site is, the difference, and by how much a start is off (s)."""
+
+    recorded: Spanned
+    simulated: Spanned
+    bias: Spanned
+    mean: Spanned
+    median: Spanned
+
+
+class Effect(Part):
+    """Waits before and after, by how much they became longer (s); ratios of means, after over before; shares."""
+
+    now: Spanned
+    then: Spanned
+    median_now: Spanned
+    median_then: Spanned
+    longer: Spanned
+    median_longer: Spanned
+    wait: Spanned
+    response: Spanned
+    slowdown: Spanned
+    makespan: Spanned
+    later: Spanned
+    earlier: Spanned
+
+
+class WhatIf(Answer):
+    """What a change would have done; `effect` and `verdict` are null where none was asked for."""
+
+    file: str
+    partition: str | None
+    policy: str
+    depth: int
+    units: int
+    cpus_per_unit: int
+    whole_nodes: bool
+    windows: int
+    jobs: int
+    replay_error: ReplayError
+    changes: list[str]
+    effect: Effect | None
+    verdict: str | None
+
+
 ANSWERS: Final[Mapping[str, Any]] = {
     "backtest": Backtest,
     "bench asa": Experiment,
@@ -194,6 +247,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
     "history import": History,
     "history show": History,
     "simulate cluster": Simulation,
+    "whatif": WhatIf,
     "simulate model": Model,
     "simulate swf": Replay,
 }

@@ -39,8 +39,8 @@ def history() -> None:
 
 
 @history.command("command")
-@click.option("--since", metavar="WHEN", default="now-365days", show_default=True, help="As sacct -S takes it, in UTC.")
-@click.option("--until", metavar="WHEN", default="now", show_default=True, help="As sacct -E takes it, in UTC.")
+@click.option("--since", metavar="T", default="now-365days", show_default=True, help="As sacct -S takes it, in UTC.")
+@click.option("--until", metavar="T", default="now", show_default=True, help="As sacct -E takes it, in UTC.")
 @click.option("--cluster", metavar="NAME", default="", help="Another cluster of the site.")
 def command(since: str, until: str, cluster: str) -> None:
     """Print the line of sacct that makes a dump.
@@ -81,8 +81,8 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
 @click.argument("sources", metavar="[SOURCE]...", nargs=-1, type=click.Path(path_type=Path))
 @out_option("Where the history goes (required).", "FILE", required=True, name="to")
 @click.option("--live", is_flag=True, help="Ask sacct now, instead of reading a dump.")
-@click.option("--since", metavar="WHEN", callback=_moment, help=f"--live: from when on. [default: {_SINCE}]")
-@click.option("--until", metavar="WHEN", callback=_moment, help="--live: until when. [default: now]")
+@click.option("--since", metavar="T", callback=_moment, help=f"--live: from when on. [default: {_SINCE}]")
+@click.option("--until", metavar="T", callback=_moment, help="--live: until when. [default: now]")
 @click.option(
     "--slice",
     "length",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["busiest"]
+
+_CHUNK: Final = 1 << 18
 
 
 def busiest(begun: NDArray[Any], ended: NDArray[Any], held: NDArray[Any]) -> int:
@@ -22,4 +24,8 @@ def busiest(begun: NDArray[Any], ended: NDArray[Any], held: NDArray[Any]) -> int
     ends = ended[order]
     freed = np.concatenate(([0], np.cumsum(held[order], dtype=np.int64)))
     del order
-    return int((taken - freed[np.searchsorted(ends, begins, "right")]).max())
+    most = 0
+    for at in range(0, len(begins), _CHUNK):
+        part = slice(at, at + _CHUNK)
+        most = max(most, int((taken[part] - freed[np.searchsorted(ends, begins[part], "right")]).max()))
+    return most

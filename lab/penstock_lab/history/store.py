@@ -125,36 +125,43 @@ class Spill:
         order = self._order()
         if not len(order):
             raise UserError("no job is left to keep" + _why(self._report))
-        submit = self._column("submit")[order]
-        start = self._column("start")[order]
+        submit = self._column("submit")
+        first, last = int(submit[order[0]]), int(submit[order[-1]])
+        kept = np.zeros(len(submit), bool)
+        kept[order] = True
+        start = self._column("start")
         self._report.kept = len(order)
-        self._report.never_ran = int((start == NEVER).sum())
-        ran = start != NEVER
-        begun = submit[ran] + start[ran]
-        ended = submit[ran] + self._column("end")[order][ran]
-        machine = {
-            "cpus": busiest(begun, ended, self._column("cpus")[order][ran]),
-            "nodes": busiest(begun, ended, self._column("nodes")[order][ran]),
-            "cpus_per_node": _cpus_per_node(self._column("cpus")[order][ran], self._column("nodes")[order][ran]),
-        } | dict(about.get("machine", {}))
+        self._report.never_ran = int((start[kept] == NEVER).sum())
+        machine = self._machine(submit - first, start, kept & (start != NEVER)) | dict(about.get("machine", {}))
+        del submit, start, kept
         document = {
             "form": FORM,
             "version": VERSION,
             "jobs": len(order),
-            "first_submit": int(submit[0]),
-            "last_submit": int(submit[-1]),
+            "first_submit": first,
+            "last_submit": last,
             **about,
             "machine": machine,
             "states": [state.value for state in JobState],
             "names": {kind: self._names.table(kind) for kind in KINDS},
             "report": self._report.told(),
         }
-        del submit, start, ran, begun, ended
         try:
             with replacing(target, mode, durable=False) as file, zipfile.ZipFile(file, "w") as archive:
                 self._write(archive, document, order)
         except OSError as e:
             raise UserError(f"{target} cannot be written: {e.strerror or e}") from None
+
+    def _machine(self, at: NDArray[Any], start: NDArray[Any], ran: NDArray[np.bool_]) -> dict[str, int]:
+        """The machine as far as the jobs that ran tell; `at` is when each was submitted, s after the first."""
+        # In 32 bits, if they suffice: of ten million jobs each column is 40 MB less.
+        end = self._column("end")
+        kind = np.int32 if int(at.max()) + int(end.max()) <= _FAR else np.int64
+        begun, ended = (at + start)[ran].astype(kind), (at + end)[ran].astype(kind)
+        del end
+        found = {name: busiest(begun, ended, self._column(name)[ran]) for name in ("cpus", "nodes")}
+        del begun, ended
+        return found | {"cpus_per_node": _cpus_per_node(self._column("cpus")[ran], self._column("nodes")[ran])}
 
     def _write(self, archive: zipfile.ZipFile, document: Mapping[str, Any], order: NDArray[np.int64]) -> None:
         with archive.open(_member("history.json"), "w") as out:

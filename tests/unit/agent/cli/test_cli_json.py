@@ -199,6 +199,8 @@ def _laboratory(run, monkeypatch):
     run("history import", "waited.swf", "--to", "waited.history")
     run("history show", "waited.history")
     run("backtest", "waited.history")
+    run("whatif", "waited.history", "--windows", "2", "--judged", "10", "--processes", "1")
+    run("whatif", "waited.history", "--windows", "2", "--judged", "10", "--processes", "1", "--nodes", "200")
 
     def chapter(*_: object) -> Chapter:
         return Chapter("one", "One", "Text.", [{"n": 1}])
