@@ -177,3 +177,5 @@ def _show(source: Source, flows: Flows, found: ScheduleChoice) -> None:
             f"The queue alone, if nobody else came: cost {out(alone.cost):g}, "
             f"makespan {source.show_length(alone.makespan)}"
         )
+    if isinstance(source, LiveSource):
+        click.echo("All of it by everybody's time limits; `penstock try` says how long a chain is likely to take.")
