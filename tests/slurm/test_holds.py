@@ -64,7 +64,8 @@ def _root(cluster: Cluster, *words: str) -> str:
 
 def _rows(cluster: Cluster, jobs: list[int]) -> dict[int, tuple[str, str]]:
     rows = [row.split("|") for row in _root(cluster, "squeue", "-h", "-t", "all", "-o", "%i|%T|%r").splitlines()]
-    return {int(number): (state, reason) for number, state, reason in rows if int(number) in jobs}
+    known = {str(job): job for job in jobs}  # others have numbers such as 7_3 and 7+1
+    return {known[number]: (state, reason) for number, state, reason in rows if number in known}
 
 
 def _stages(site: SlurmAgent) -> dict[str, dict]:
