@@ -7,6 +7,7 @@ than they need, which `calibrated` corrects by what was learned of waits. Pure.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -50,24 +51,52 @@ def planned(
     `own` are the ids of jobs (of arrays: the array's) that are the bag's. Estimated starts count as they stand.
     """
     cluster = Cluster.of(snapshot, Unknown(endless=YEAR))
-    profile, now = _free(cluster, candidate, run, own), int(cluster.now)
+    now, lasts = int(cluster.now), (max(run, 1.0), max(limit, run, 1.0))
+    line = list(_in_line(cluster, candidate, own))
+    mine = [(job, ask.nodes) for job, ask in line if _number(job) in own]
+    begins: list[float] = []
+    if mine:
+        # By their limits, as the scheduler sees them, they are ahead of who comes after them.
+        profile = _free(cluster, candidate, run, own)
+        for job, ask, taken in [(job, ask, place(profile, ask, now)) for job, ask in line]:
+            if taken is not None and _number(job) in own:
+                profile.open(ask.nodes, taken[0], taken[0] + ask.duration)
+        begins = list(_waves(profile, [units for _, units in mine], *lasts, now))
+    profile = _free(cluster, candidate, run, own)
     found: dict[int, list[float]] = {}
     waited: dict[int, float] = {}
-    for job, ask in _in_line(cluster, candidate, own):
-        mine = _number(job) in own
-        begin = place(profile, ask._replace(duration=max(run, 1.0)) if mine else ask, now)
-        if mine and begin is not None:
-            found.setdefault(_number(job), []).append(float(begin[0] - now))
-            waited[_number(job)] = cluster.now - job.submit
-    further = []
-    for _ in range(count):
-        # The scheduler looks for a hole as long as the limit; the job takes of it what it runs.
-        hole = profile.earliest(units, max(limit, run, 1.0), now) if units > 0 else None
+    for (job, units_of_it), begin in zip(mine, begins, strict=False):
+        profile.block(units_of_it, begin, begin + lasts[0])
+        found.setdefault(_number(job), []).append(float(begin - now))
+        waited[_number(job)] = cluster.now - job.submit
+    for job, ask in line:
+        if _number(job) not in own:
+            place(profile, ask, now)
+    further = _waves(profile, [units] * count if units > 0 else [], *lasts, now)
+    return Starts(found, [float(begin - now) for begin in further], waited)
+
+
+def _waves(profile: Counted, asks: Sequence[int], run: float, limit: float, now: float) -> Iterator[float]:
+    """When jobs of so many units each start, one after the other; it stops at one that never fits.
+
+    While a job runs the scheduler keeps its units for it up to its limit, so that beside what it keeps for a large job
+    only a few may start at once. When it has ended the rest of its time is free for the next.
+    """
+    running: list[tuple[float, float, int]] = []  # until when, until when it might have run, and its units
+    at = now
+    for units in asks:
+        while True:
+            hole = profile.earliest(units, limit, at)
+            if not running or (hole is not None and hole[0] <= running[0][0]):
+                break
+            at, until, its = heapq.heappop(running)
+            profile.open(its, at, until)
         if hole is None:
-            break
-        profile.block(units, hole[0], hole[0] + max(run, 1.0))
-        further.append(float(hole[0] - now))
-    return Starts(found, sorted(further), waited)
+            return
+        at = hole[0]
+        profile.block(units, at, at + limit)
+        heapq.heappush(running, (at + run, at + limit, units))
+        yield at
 
 
 def _number(job: Job) -> int:
@@ -95,7 +124,7 @@ def _free(cluster: Cluster, candidate: Candidate, run: float, own: Collection[in
 def _in_line(cluster: Cluster, candidate: Candidate, own: Collection[int]) -> Iterator[tuple[Job, Ask]]:
     """Who waits for the candidate, in order and once for each task, in its units. The bag's own jobs of which nobody
     knows when they start come last, as if they lacked nothing but nodes."""
-    others = 0
+    others, nodes = 0, cluster.mask(candidate.nodes)
     for entry in cluster.queue(cluster.nodes_of(candidate.partition.name), tasks=_MOST_WAITING):
         mine = _number(entry.job) in own
         others += not mine
@@ -105,7 +134,7 @@ def _in_line(cluster: Cluster, candidate: Candidate, own: Collection[int]) -> It
         if _number(job) in own and job.id not in cluster.by_job and not job.put_off:
             units = max(job.least_nodes if candidate.whole else job.num_cpus, 1)
             for _ in range(max(job.tasks, 1)):
-                yield job, Ask(job.id, units, YEAR, -1)
+                yield job, Ask(job.id, units, YEAR, nodes)
 
 
 def calibrated(starts: Sequence[float], expected: float, first: float) -> list[float]:

@@ -82,3 +82,8 @@ class Counted:
     def block(self, place: int, begin: float, end: float = math.inf) -> None:
         """See `Profile`."""
         self._counts.take(place, int(begin), None if end == math.inf else int(end))
+
+    def open(self, place: int, begin: float, end: float) -> None:
+        """Free what was blocked, or a part of its time (at least a second of it)."""
+        if int(begin) < int(end):
+            self._counts.give(place, int(begin), int(end))

@@ -251,6 +251,13 @@ def test_further_jobs_start_where_the_queue_leaves_room(queue, make_job):
     assert place(full, count=5).further == [200, 200, 200, 200, 250]
 
 
+def test_beside_what_is_kept_for_a_large_job_only_so_many_start_at_once(queue, make_job):
+    """The scheduler goes by limits: that a job is done before the large one's turn is known when it is done."""
+    busy = queue(make_job(1, ("n1", "n2"), end=1200.0), make_job(2, width=3), count=4)
+    assert place(busy, limit=150.0, count=4).further == [0.0, 0.0, 50.0, 50.0]  # all end before job 2 begins
+    assert place(busy, limit=250.0, count=4).further == [0.0, 50.0, 100.0, 150.0]  # one node is not kept for job 2
+
+
 def test_own_jobs_that_wait_keep_their_place(queue, make_job):
     mine = make_job(2, array_job=2, tasks=3)
     plan = place(queue(make_job(1, ("n1", "n2", "n3", "n4"), end=1100.0), mine, make_job(3, width=4)), own=[2], count=1)
