@@ -127,7 +127,7 @@ def _can_have_slurm() -> bool:
 
 
 @bench.command()
-@_options("errors|mixed|loaded")
+@_options("errors|mixed|fair")
 @click.option(
     "--quick", is_flag=True, help="Two sizes, one round, short queues: minutes less, figures that mean little."
 )
@@ -138,9 +138,10 @@ def select(parts: Sequence[str], quick: bool, out: Path | None, as_json: bool) -
     errors  run times predicted by base and maximum clock and with the learned correction (Table I, Figs. 4 and 5)
     mixed   bags of 64 to 1024 tasks on four simulated machines, two of them loaded (Fig. 6): random, by the paper's
             model, least loaded, round robin, and ours
-    loaded  the same with all four loaded
+    fair    bags of the same sizes under stable loads, beside what users have today (sbatch -p a,b and -M a,b, the least
+            loaded machine, one at random) and what nobody could beat; with --out it takes up where it was cut off
 
-    All of it takes a quarter of an hour on two cores. With --json one part prints {"rows": [...]}, several print
+    All of it takes an hour on two cores. With --json one part prints {"rows": [...]}, several print
     {"PART": {"rows": [...]}}. The pictures of --out need matplotlib: pip install 'penstock-lab[plot]'.
     """
     from penstock_lab.papers.select_chapters import chapters

@@ -47,19 +47,18 @@ from penstock.select.spread import Hysteresis, spread
 from penstock.select.workload import Times, times_of
 from penstock.state.store import Store
 from penstock_lab.mock.jobs import SimJob
-from penstock_lab.papers.select_world import AMOUNT, LOADED, MIXED, RESOURCES, World
+from penstock_lab.papers.select_world import AMOUNT, MIXED, RESOURCES, World
 
-__all__ = ["LOADS", "PROTOCOL", "SIZES", "STRATEGIES", "Outcome", "Protocol", "measure"]
+__all__ = ["PROTOCOL", "SIZES", "STRATEGIES", "TASK", "BagTrial", "Outcome", "Protocol", "measure"]
 
 SIZES: Final = (64, 128, 256, 512, 1024)
 STRATEGIES: Final = ("random", "round-robin", "least-loaded", "model", "best", "spread", "ours", "ours-95")
-LOADS: Final[Mapping[str, Mapping[str, float]]] = {"mixed": MIXED, "loaded": LOADED}
 _DAY: Final = 86400.0
 _LIMITS: Final = {"bridges": 5 * 3600.0, "comet": 5 * 3600.0, "supermic": 5 * 3600.0, "osg": 10 * 3600.0}
 _ARRAY: Final = 1000
 """Jobs of an array at most (MaxArraySize)."""
 _LOOK: Final = 600.0
-_TASK: Final = Task("md", ((Requirement(Consumable.of("compute"), AMOUNT),),))
+TASK: Final = Task("md", ((Requirement(Consumable.of("compute"), AMOUNT),),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,6 @@ class Outcome:
     """What became of a bag: `shares` are its tasks by resource, `waits` the mean waits (s) of its jobs there, `moved`
     how many tasks were moved."""
 
-    loads: str
     strategy: str
     size: int
     round: int
@@ -94,7 +92,6 @@ class Outcome:
     def row(self) -> dict[str, object]:
         """For programs."""
         return {
-            "loads": self.loads,
             "strategy": self.strategy,
             "tasks": self.size,
             "round": self.round,
@@ -107,15 +104,15 @@ class Outcome:
         }
 
 
-def measure(protocol: Protocol, loads: str, tell: Callable[[str], None] = lambda text: None) -> list[Outcome]:
-    """All strategies under these loads, as many at once as there are cores."""
+def measure(protocol: Protocol, tell: Callable[[str], None] = lambda text: None) -> list[Outcome]:
+    """All strategies, as many at once as there are cores."""
     found: list[Outcome] = []
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        pending = {pool.submit(_simulate, protocol, loads, name): name for name in protocol.strategies}
+        pending = {pool.submit(_simulate, protocol, name): name for name in protocol.strategies}
         try:
             for done, future in enumerate(as_completed(pending), 1):
                 found += future.result()
-                tell(f"{loads} {done}/{len(pending)} {pending[future]}")
+                tell(f"mixed {done}/{len(pending)} {pending[future]}")
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -123,10 +120,10 @@ def measure(protocol: Protocol, loads: str, tell: Callable[[str], None] = lambda
     return sorted(found, key=lambda o: (order[o.strategy], o.size, o.round))
 
 
-def _simulate(protocol: Protocol, loads: str, strategy: str) -> list[Outcome]:
+def _simulate(protocol: Protocol, strategy: str) -> list[Outcome]:
     logs.configure("error", "text")
     bags = [(size, number) for number in range(protocol.rounds) for size in protocol.sizes]
-    world = World(LOADS[loads], protocol.warm + len(bags) * protocol.gap + 3.0, protocol.seed)
+    world = World(MIXED, protocol.warm + len(bags) * protocol.gap + 3.0, protocol.seed)
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for order, (size, number) in enumerate(bags):
@@ -134,18 +131,21 @@ def _simulate(protocol: Protocol, loads: str, strategy: str) -> list[Outcome]:
             at = (protocol.warm + order * protocol.gap + 0.37 * (order % 3)) * _DAY
             world.clock.advance_to(at)
             rng = np.random.default_rng([protocol.seed, order])
-            sent = asyncio.run(_Bag(world, Path(folder), size, rng).run(strategy))
-            found.append(Outcome(loads, strategy, size, number, *sent))
+            sent = asyncio.run(BagTrial(world, Path(folder), size, rng).run(strategy))
+            found.append(Outcome(strategy, size, number, *sent))
     return found
 
 
-class _Bag:
-    """One bag under a strategy, to its end."""
+class BagTrial:
+    """One bag under a strategy, to its end. `limit` is the time limit of its tasks (s); None: left to the strategy."""
 
-    def __init__(self, world: World, folder: Path, size: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self, world: World, folder: Path, size: int, rng: np.random.Generator, limit: float | None = None
+    ) -> None:
         self._world = world
         self._size = size
         self._rng = rng
+        self._limit = limit
         self._config = Config.model_validate({"agent": {"state_dir": folder, "seed": 1}})
         self._bags = Bags(folder / "bags")
         self._jobs: list[tuple[str, int]] = []
@@ -193,7 +193,7 @@ class _Bag:
             )
             processors = self._size if target.cores > 1 else 1
             waits[name] = Wait(mean_wait(jobs, name, "main", _LIMITS[name], processors, now) or 0.0)
-        return rank(_TASK, resources, waits, affinity=Sooner())[0].resource
+        return rank(TASK, resources, waits, affinity=Sooner())[0].resource
 
     async def _pilot(self, name: str, count: int) -> None:
         """One job for a machine's whole share, or as many of one core."""
@@ -209,7 +209,7 @@ class _Bag:
     # -- ours ------------------------------------------------------------------------------------------------------
 
     async def _ours(self, strategy: str) -> int:
-        bag = Bag(_TASK, self._size, run="true")  # time limits are left to penstock
+        bag = Bag(TASK, self._size, run="true", limit=self._limit)
         quantile = 0.95 if strategy == "ours-95" else None
         market = await self._market()
         assessed = await assess(market, bag, self._size, self._bags.corrections())

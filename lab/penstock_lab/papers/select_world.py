@@ -19,11 +19,11 @@ from penstock.broker.site import NodeFacts, SiteFile
 from penstock_lab.mock.backend import MockBackend, Site, VirtualClock
 from penstock_lab.mock.controller import Controller
 from penstock_lab.mock.engine import Engine
-from penstock_lab.mock.model import ClusterConfig
+from penstock_lab.mock.model import ClusterConfig, Scheduler
 from penstock_lab.mock.speedup import Work
 from penstock_lab.papers.site import Arrival, Machine, background
 
-__all__ = ["AMOUNT", "LOADED", "MIXED", "RESOURCES", "Target", "World"]
+__all__ = ["AMOUNT", "MIXED", "RESOURCES", "Target", "World"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +62,40 @@ bags of 256, 512 and 1024 tasks were done after 25,510, 51,191 and 34,507 s, so 
 after 20,000, 46,000 and 29,000 s, while after those of 64 and 128 (20,644 and 15,257 s) OSG alone explains most. At 1.1
 the later of the two begins after 17,000 to 24,000 s. OSG's factory of pilots has cores to spare.
 """
-LOADED: Final[Mapping[str, float]] = {"bridges": 1.1, "comet": 1.1, "supermic": 1.1, "osg": 1.0}
-"""The three HPC machines as busy as the paper's busiest, OSG at its capacity (its jobs of one core wait little)."""
 
 
 class World:
-    """The site in virtual time, seen as `scientist`. `site` is what its site file would say."""
+    """The site in virtual time, seen as `user`. `site` is what its site file would say. `max_array` is MaxArraySize.
 
-    def __init__(self, loads: Mapping[str, float], days: float, seed: int) -> None:
+    `scheduler`: REPLAN is what Slurm's backfill does, which keeps nodes for all who wait, not for the first alone.
+    """
+
+    def __init__(
+        self,
+        loads: Mapping[str, float],
+        days: float,
+        seed: int,
+        *,
+        user: str = "scientist",
+        max_array: int = 1001,
+        scheduler: Scheduler = Scheduler.EASY,
+    ) -> None:
         self._seed = seed
+        self.user = user
         self.clock = VirtualClock(0.0)
         engines: Site = {}
         self.engines: dict[str, Engine] = {}
         for order, (name, target) in enumerate(RESOURCES.items()):
             rng = np.random.default_rng([seed, order])
-            config = ClusterConfig(target.nodes, name, cpus=target.cores, depth=100, batch_delay=target.overhead)
+            config = ClusterConfig(
+                target.nodes,
+                name,
+                cpus=target.cores,
+                scheduler=scheduler,
+                depth=100,
+                batch_delay=target.overhead,
+                max_array=max_array,
+            )
             engine = Engine(config, 0.0, duration=_durations(target, rng))
             engines[name] = engine, self.clock
             self.engines[name] = engine
@@ -89,7 +108,7 @@ class World:
             )
             _arrive(engine, others)
         first = next(iter(engines))
-        self.backend = MockBackend(self.engines[first], "scientist", self.clock, site=engines)
+        self.backend = MockBackend(self.engines[first], user, self.clock, site=engines)
         self.site = SiteFile(
             partitions={
                 f"{name}/main": NodeFacts(base=t.base, max=t.max, correction=t.more) for name, t in RESOURCES.items()
@@ -97,7 +116,7 @@ class World:
         )
 
     def of(self, name: str) -> MockBackend:
-        """The scientist's view of one of the clusters."""
+        """The user's view of one of the clusters."""
         return self.backend.on(name)
 
 
