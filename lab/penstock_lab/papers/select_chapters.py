@@ -114,8 +114,8 @@ def _bags(protocol: Protocol, out: Path | None, tell: Tell) -> Chapter:
         f"Offered loads: {', '.join(f'{name} {load:g}' for name, load in MIXED.items())}. {protocol.rounds} bags a "
         "size and strategy, one a day, every strategy among the same jobs of others. Means and sample deviations; in "
         "brackets the paper's own figures. `model` is the paper's way, `random` its baseline. The loads of two "
-        "machines are above 1, which made queues as long as the paper's: they grow for ever, so this repeats its figure and "
-        "decides nothing else. No bag is done before a task has run, "
+        "machines are above 1, which made queues as long as the paper's: they grow for ever, so this repeats its "
+        "figure and decides nothing else. No bag is done before a task has run, "
         f"{min(t.seconds for t in RESOURCES.values()):.0f} s on the fastest machine."
     )
     pictures: Sequence[Path] = ()
