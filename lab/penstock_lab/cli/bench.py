@@ -127,7 +127,7 @@ def _can_have_slurm() -> bool:
 
 
 @bench.command()
-@_options("errors|mixed|fair")
+@_options("errors|programs|mixed|fair")
 @click.option(
     "--quick", is_flag=True, help="Two sizes, one round, short queues: minutes less, figures that mean little."
 )
@@ -135,11 +135,12 @@ def select(parts: Sequence[str], quick: bool, out: Path | None, as_json: bool) -
     """Measure what selecting resources gains for bags of tasks (Ha et al.).
 
     \b
-    errors  run times predicted by base and maximum clock and with the learned correction (Table I, Figs. 4 and 5)
-    mixed   bags of 64 to 1024 tasks on four simulated machines, two of them loaded (Fig. 6): random, by the paper's
-            model, least loaded, round robin, and ours
-    fair    bags of the same sizes under stable loads, beside what users have today (sbatch -p a,b and -M a,b, the least
-            loaded machine, one at random) and what nobody could beat; with --out it takes up where it was cut off
+    errors    run times predicted by base and maximum clock and with the learned correction (Table I, Figs. 4 and 5)
+    programs  run times of small programs that run on this machine, predicted from one core limit to another
+    mixed     bags of 64 to 1024 tasks on four simulated machines, two of them loaded (Fig. 6): random, by the paper's
+              model, least loaded, round robin, and ours
+    fair      bags of the same sizes under stable loads, beside what users have today (sbatch -p a,b and -M a,b, the
+              least loaded machine, one at random) and what nobody could beat; --out takes up where it was cut off
 
     All of it takes an hour on two cores. With --json one part prints {"rows": [...]}, several print
     {"PART": {"rows": [...]}}. The pictures of --out need matplotlib: pip install 'penstock-lab[plot]'.

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Final
 
-from penstock_lab.papers import select_bags, select_errors, select_fair
+from penstock_lab.papers import select_bags, select_errors, select_fair, select_programs
 from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.report import Chapter, Goal, Table
 from penstock_lab.papers.select_bags import Outcome, Protocol
@@ -37,6 +37,7 @@ def chapters(*, quick: bool = False) -> Mapping[str, Callable[[Path | None, Tell
     protocol = _QUICK if quick else select_bags.PROTOCOL
     return {
         "errors": _errors,
+        "programs": partial(_programs, 3 if quick else select_programs.ROUNDS),
         "mixed": partial(_bags, protocol),
         "fair": partial(fair, _QUICK_FAIR if quick else select_fair.PROTOCOL),
     }
@@ -84,6 +85,30 @@ def _errors(out: Path | None, tell: Tell) -> Chapter:
         goals,
         pictures,
     )
+
+
+def _programs(rounds: int, out: Path | None, tell: Tell) -> Chapter:
+    rows, ranked = select_programs.judged(select_programs.measure(rounds, tell))
+    off = [row for row in rows if row.setting != "one core"]
+    text = (
+        f"Real programs on this machine, {rounds} rounds, every setting in turn in each of them: the machine may be "
+        "shared, and what else it does meets all alike. What a program needs is its CPU time on one core; one, two and "
+        "half a core are then resources as any others. Errors are means of amounts over long runs with 95 % intervals. "
+        "The correction has seen the short runs of earlier rounds, a third as long."
+    )
+    cells = [
+        [r.program, r.setting, f"{r.runs}", f"{r.seconds:.2f}", r.before.told(".1f"), r.after.told(".1f")] for r in rows
+    ]
+    columns = ("program", "setting", "runs", "actual s", "error %", "corrected %")
+    tables = [
+        Table("Errors of real programs", columns, cells),
+        Table("Pairs of settings ranked right", ("by", "share"), [[how, f"{v:.2f}"] for how, v in ranked.items()]),
+    ]
+    after, before = fmean(row.after.value for row in off), fmean(row.before.value for row in off)
+    goals = [
+        Goal("other settings than the profile's", "error with the correction over that without", after / before, 1.0)
+    ]
+    return Chapter("programs", "Run times of real programs", text, [row.row() for row in rows], tables, goals)
 
 
 def _bags(protocol: Protocol, out: Path | None, tell: Tell) -> Chapter:
