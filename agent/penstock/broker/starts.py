@@ -53,7 +53,7 @@ def planned(
     cluster = Cluster.of(snapshot, Unknown(endless=YEAR))
     now, lasts = int(cluster.now), (max(run, 1.0), max(limit, run, 1.0))
     line = list(_in_line(cluster, candidate, own))
-    mine = [(job, ask.nodes) for job, ask in line if _number(job) in own]
+    mine = [(job, (ask.nodes, min(ask.duration, lasts[1]), ask.after)) for job, ask in line if _number(job) in own]
     begins: list[float] = []
     if mine:
         # By their limits, as the scheduler sees them, they are ahead of who comes after them.
@@ -61,32 +61,33 @@ def planned(
         for job, ask, taken in [(job, ask, place(profile, ask, now)) for job, ask in line]:
             if taken is not None and _number(job) in own:
                 profile.open(ask.nodes, taken[0], taken[0] + ask.duration)
-        begins = list(_waves(profile, [units for _, units in mine], *lasts, now))
+        begins = list(_waves(profile, [ask for _, ask in mine], lasts[0], now))
     profile = _free(cluster, candidate, run, own)
     found: dict[int, list[float]] = {}
     waited: dict[int, float] = {}
-    for (job, units_of_it), begin in zip(mine, begins, strict=False):
+    for (job, (units_of_it, *_)), begin in zip(mine, begins, strict=False):
         profile.block(units_of_it, begin, begin + lasts[0])
         found.setdefault(_number(job), []).append(float(begin - now))
         waited[_number(job)] = cluster.now - job.submit
     for job, ask in line:
         if _number(job) not in own:
             place(profile, ask, now)
-    further = _waves(profile, [units] * count if units > 0 else [], *lasts, now)
+    further = _waves(profile, [(units, lasts[1], now)] * count if units > 0 else [], lasts[0], now)
     return Starts(found, [float(begin - now) for begin in further], waited)
 
 
-def _waves(profile: Counted, asks: Sequence[int], run: float, limit: float, now: float) -> Iterator[float]:
-    """When jobs of so many units each start, one after the other; it stops at one that never fits.
+def _waves(profile: Counted, asks: Sequence[tuple[int, float, float]], run: float, now: float) -> Iterator[float]:
+    """When jobs of so many units and time limits start, none before its instant, one after the other; it stops at one
+    that never fits.
 
     While a job runs the scheduler keeps its units for it up to its limit, so that beside what it keeps for a large job
     only a few may start at once. When it has ended the rest of its time is free for the next.
     """
     running: list[tuple[float, float, int]] = []  # until when, until when it might have run, and its units
     at = now
-    for units in asks:
+    for units, limit, after in asks:
         while True:
-            hole = profile.earliest(units, limit, at)
+            hole = profile.earliest(units, limit, max(at, after))
             if not running or (hole is not None and hole[0] <= running[0][0]):
                 break
             at, until, its = heapq.heappop(running)
