@@ -84,5 +84,6 @@ def _goals(found: Sequence[Bagged]) -> list[Goal]:
             goals.append(Goal(f"{size} tasks", f"ours over {rival}, upper end of the interval", high, 1.0))
     for size, bags in _sizes(found).items():
         for rival in (ANYWHERE, ANYWHERE + FAST):
-            goals.append(Goal.of(f"{size} tasks", f"ours over {rival}", _ratio(bags, OURS, rival), 0.9))
+            what = f"ours over {rival} (the bound: {_ratio(bags, BOUND, rival).value:.3f})"
+            goals.append(Goal.of(f"{size} tasks", what, _ratio(bags, OURS, rival), 0.9))
     return goals

@@ -86,7 +86,8 @@ def test_the_chapter_judges_by_pairs_and_takes_up_its_file(tmp_path, monkeypatch
     judged = {g.what: g.reached for g in chapter.goals}
     assert judged["ours over least loaded, upper end of the interval"]
     assert not judged["ours over least loaded, fast machines, upper end of the interval"]
-    assert judged["ours over -p"] and not judged["ours over -p, fast machines"]
+    assert judged["ours over -p (the bound: 0.753)"]
+    assert not judged["ours over -p, fast machines (the bound: 0.893)"]
     assert chapter.tables[0].rows[0][:2] == ["64", LEAST] and len(chapter.rows) == 4
     monkeypatch.setattr(select_fair, "_instants", lambda *_: iter(()))
     assert fair(protocol, tmp_path, print).rows == chapter.rows
