@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from penstock.api import Owner, OwnerLimits
 from penstock.broker.clusters import ClusterView
+from penstock.broker.ownlimits import beyond, longest
 from penstock.broker.partitions import Candidate, candidates
 from penstock.broker.scripts import directives
 from penstock.broker.shape import JobShape, hindrance, shape
@@ -16,7 +18,7 @@ from penstock.broker.starts import Starts, calibrated, outlasting, planned
 from penstock.broker.tasks import Bag
 from penstock.broker.tq import Expectations, expectations
 from penstock.config import Config
-from penstock.errors import Infeasible
+from penstock.errors import Infeasible, PenstockError
 from penstock.select.correction import Corrections
 from penstock.select.ranking import NO_WAIT, Affinity, RankedRow, Wait, rank
 from penstock.select.spread import Lane, spread
@@ -111,13 +113,17 @@ async def assess(
     """The bag against every candidate. `count` tasks are to be placed anew; `own` are the ids of the bag's jobs by
     cluster; `ask`: also ask Slurm."""
     found = []
+    limits = {name: await _limits_of(market, view, bag) for name, view in market.views.items()}
     asked = 0
     for plain in market.candidates:
         factor = corrections.factor(bag.task.name, plain.name)
         candidate = replace(plain, resource=replace(plain.resource, correction=plain.resource.correction * factor))
         view, waits = market.views[candidate.cluster], market.waits[candidate.cluster]
-        made = shape(bag, candidate)
+        known = limits[candidate.cluster].get(candidate.partition.name)
+        made = shape(bag, candidate, None if known is None else longest(known))
         why = hindrance(bag, candidate, waits.usual.get("account", ""), waits.usual.get("qos", ""))
+        if known is not None:
+            why = why or beyond(known, made, candidate.rig.cpus, view.site.enforced)
         why = why or market.refusal(bag, candidate, view.backend.whoami(), waits.usual)
         slurm = None
         if why is None and ask and asked < _ASKED:
@@ -136,6 +142,22 @@ async def assess(
         plan = planned(view.snapshot, candidate, made.units, made.limit, max(jobs, 1), made.run, mine)
         found.append(_weighed(bag, candidate, view, waits, made, plan, slurm))
     return found
+
+
+async def _limits_of(market: ClusterMarket, view: ClusterView, bag: Bag) -> dict[str, OwnerLimits]:
+    """What limits the user's jobs of this bag by QOS and associations, by partition, in one request; nothing where no
+    limits are enforced, or where they cannot be read: Slurm itself is asked before anything is submitted."""
+    usual, site = market.waits[view.cluster].usual, view.site
+    if not {"limits", "safe"} & site.enforced:
+        return {}
+    account, qos = (bag.options.get(key) or usual.get(key, "") for key in ("account", "qos"))
+    user = view.backend.whoami()
+    places = {c.partition.name for c in market.candidates if c.cluster == view.cluster}
+    try:
+        found = await view.backend.limits([Owner(user, account, place, qos) for place in sorted(places)])
+    except PenstockError:
+        return {}
+    return {one.owner.partition: one for one in found}
 
 
 def _weighed(

@@ -59,7 +59,7 @@ async def _submit(
     spec = JobSpec(
         name=array.name,
         script=script(bag, candidate, shape, pieces),
-        nodes=1,
+        nodes=shape.nodes,
         time_limit=shape.limit,
         partition=candidate.partition.name,
         account=bag.options.get("account"),

@@ -14,7 +14,7 @@ __all__ = ["directives", "script"]
 
 def directives(bag: Bag, candidate: Candidate, shape: JobShape) -> str:
     """What a job asks for beside its node, limit and partition, as lines of its script."""
-    wanted = ["--ntasks=1"]
+    wanted = ["--ntasks=1"] if shape.nodes == 1 else [f"--ntasks={shape.nodes}", "--ntasks-per-node=1"]
     if not shape.whole:
         wanted.append(f"--cpus-per-task={shape.cores * shape.per}")
     if shape.memory is not None and candidate.rig.memory is not None:

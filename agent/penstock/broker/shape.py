@@ -23,8 +23,9 @@ _LEAST: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class JobShape:
-    """One job of a bag on a candidate: `per` tasks side by side on one node, for at most `limit` s. It takes `units` of
-    the candidate's nodes (whole ones), or of its CPUs. `pad`: cores without a task are kept busy.
+    """One job of a bag on a candidate: `per` tasks side by side on one node, or one task on several `nodes`, for at
+    most `limit` s. It takes `units` of the candidate's nodes (whole ones), or of its CPUs. `pad`: cores without a task
+    are kept busy. `cores`, memory and GPUs are a task's on each of its nodes.
 
     `run` is the predicted run time in seconds, of all tasks alike.
     """
@@ -37,17 +38,19 @@ class JobShape:
     run: float
     whole: bool
     pad: bool = False
+    nodes: int = 1
 
     @property
     def units(self) -> int:
         """Nodes, or CPUs, of a full job."""
-        return 1 if self.whole else self.per * self.cores
+        return self.nodes if self.whole else self.nodes * self.per * self.cores
 
 
-def shape(bag: Bag, candidate: Candidate) -> JobShape:
+def shape(bag: Bag, candidate: Candidate, longest: float | None = None) -> JobShape:
     """The jobs of a bag there; of use only where `hindrance` finds nothing. A whole node takes as many tasks as it has
-    room for, unless the bag says not to fill it."""
-    cores, held = bag.task.parallel.cores, [req for req in bag.task.requirements if req.held]
+    room for, unless the bag says not to fill it; a task on several nodes has them for itself. `longest` is
+    what its owner's jobs may take (s), by which a limit that nobody names is cut as by the partition's."""
+    cores, held = bag.task.parallel.cores // bag.nodes, [req for req in bag.task.requirements if req.held]
     memory = sum(req.amount for req in held if req.consumable.type == "memory") or None
     gpus: dict[str, int] = {}
     for req in held:
@@ -55,7 +58,8 @@ def shape(bag: Bag, candidate: Candidate) -> JobShape:
             model = _model(req, candidate)
             gpus[model] = gpus.get(model, 0) + math.ceil(req.amount)
     per = 1
-    if candidate.whole and bag.fill != "none":
+    filled = candidate.whole and bag.nodes == 1
+    if filled and bag.fill != "none":
         rig = candidate.rig
         room = [rig.cpus // cores]
         if memory and rig.memory:
@@ -66,9 +70,10 @@ def shape(bag: Bag, candidate: Candidate) -> JobShape:
     limit = bag.limit
     if limit is None:
         limit = math.ceil(max(_GENEROUS * run, _LEAST) / 60) * 60.0 if math.isfinite(run) else _LEAST
-        if candidate.partition.max_time is not None and run <= candidate.partition.max_time:
-            limit = min(limit, candidate.partition.max_time)
-    return JobShape(per, cores, memory, gpus, limit, run, candidate.whole, candidate.whole and bag.fill == "pad")
+        for most in (candidate.partition.max_time, longest):
+            if most is not None and run <= most:
+                limit = min(limit, most)
+    return JobShape(per, cores, memory, gpus, limit, run, candidate.whole, filled and bag.fill == "pad", bag.nodes)
 
 
 def _model(req: Requirement, candidate: Candidate) -> str:
@@ -103,16 +108,24 @@ def hindrance(bag: Bag, candidate: Candidate, account: str = "", qos: str = "") 
             return f"{what} {name} may not use it"
     made = shape(bag, candidate)
     if made.cores > candidate.rig.cpus:
-        return f"a task needs {made.cores} cores, its nodes have {candidate.rig.cpus}"
-    if partition.min_nodes > 1:
-        return f"a job there has at least {partition.min_nodes} nodes, a task runs on one"
+        where = "" if bag.nodes == 1 else " on each node"
+        return f"a task needs {made.cores} cores{where}, its nodes have {candidate.rig.cpus}"
+    if partition.min_nodes > bag.nodes:
+        few = "one" if bag.nodes == 1 else f"{bag.nodes}"
+        return f"a job there has at least {partition.min_nodes} nodes, a task runs on {few}"
     if partition.max_nodes == 0:
         return "jobs get no nodes there (MaxNodes=0)"
+    if partition.max_nodes is not None and partition.max_nodes < bag.nodes:
+        return f"a task needs {bag.nodes} nodes, a job there gets at most {partition.max_nodes} (MaxNodes)"
+    if len(candidate.nodes) < bag.nodes:
+        return f"a task needs {bag.nodes} nodes, there are {len(candidate.nodes)}"
     if partition.max_time is not None and made.limit > partition.max_time:
         text = "the predicted run time" if bag.limit is None else "the time limit"
         return f"{text} of {made.limit:.0f} s exceeds its longest of {partition.max_time:.0f} s"
     if not candidate.usable:
         return "none of its nodes can be used: down, drained or reserved"
+    if len(candidate.usable) < bag.nodes:
+        return f"a task needs {bag.nodes} nodes, {len(candidate.usable)} can be used: others are down or reserved"
     return None
 
 

@@ -8,6 +8,7 @@
       - {type: compute, form: {isa: x86}, amount: 3e12}
       - {type: memory, hold: 4 GB}
     parallel: {cores: 8, serial: 0.05}
+    nodes: 2                        # how many nodes each runs on at once; cores are those of all of them
 
 Several tasks stand under `tasks:`. `instructions:` is a list of such lists (Eq. 1 adds them up), `profile:` a file of
 `penstock profile` in their place or beside them, `include:` names other files.
@@ -39,7 +40,8 @@ _OPTIONS: Final = {"partition", "account", "qos", "constraint", "gres", "workdir
 
 @dataclass(frozen=True, slots=True)
 class Bag:
-    """`count` independent tasks alike. `run` is a shell command, `limit` seconds; None where the file does not say.
+    """`count` independent tasks alike, each on `nodes` nodes at once. `run` is a shell command, `limit` seconds;
+    None where the file does not say.
 
     `fill` is how nodes are filled that no other job shares: with tasks (pack), with copies of one beside it (pad), or
     not (none). `options` are further ones of sbatch's by name (partition, account, qos, constraint, gres, workdir).
@@ -52,6 +54,7 @@ class Bag:
     fill: str = "pack"
     options: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    nodes: int = 1
 
 
 def _plain(value: object) -> object:
@@ -72,6 +75,7 @@ class _BagEntry(Entry):
     instructions: list[Annotated[list[RequirementEntry], BeforeValidator(_plain)]] | None = None
     profile: Text | None = None
     cores: Cores | None = None
+    nodes: Annotated[int, whole(1, 100_000)] = 1
     parallel: ParallelEntry | None = None
     fill: Literal["pack", "pad", "none"] = "pack"
     partition: Name | None = None
@@ -92,7 +96,11 @@ class _BagEntry(Entry):
     @property
     def gains(self) -> Parallel:
         """How it gets faster. Raises ValueError."""
-        return self.parallel.made(self.cores) if self.parallel else Parallel(self.cores or 1)
+        made = self.parallel.made(self.cores) if self.parallel else Parallel(self.cores or self.nodes)
+        if made.cores % self.nodes:
+            text = f"{made.cores} cores cannot be divided by {self.nodes} nodes: name the cores of all nodes together"
+            raise ValueError(text)
+        return made
 
 
 def read_bags(path: Path) -> list[Bag]:
@@ -133,6 +141,7 @@ def bag_at(entry: object, where: str, folder: Path, default: str) -> Bag:
         said.fill,
         said.model_dump(include=_OPTIONS, exclude_none=True),
         said.environment,
+        said.nodes,
     )
 
 
@@ -152,6 +161,7 @@ def entry_of(bag: Bag) -> dict[str, Any]:
         "instructions": [[_requirement_of(req) for req in one] for one in bag.task.instructions],
         **({"cores": parallel.cores} if parallel.speedup is None else {"parallel": gains}),
         "fill": bag.fill,
+        **({} if bag.nodes == 1 else {"nodes": bag.nodes}),
         **bag.options,
         "environment": dict(bag.environment),
     }

@@ -73,7 +73,7 @@ class Expectations:
         spec = JobSpec(
             name="penstock.estimate",
             script=f"#!/bin/sh\n{options.get('directives', '')}true\n",
-            nodes=1,
+            nodes=shape.nodes,
             time_limit=shape.limit,
             partition=candidate.partition.name,
             account=options.get("account"),
@@ -118,14 +118,14 @@ class Expectations:
             Waited("", geometry.partition, geometry.time_limit, geometry.nodes * each, wait, start)
             for geometry, wait, start in waits_of(self._records)
         ]
-        cpus = each if shape.whole else shape.cores
+        cpus = shape.nodes * (each if shape.whole else shape.cores)
         return mean_wait(jobs, "", candidate.partition.name, shape.limit, cpus, self._view.backend.now())
 
     def _geometry(self, candidate: Candidate, shape: JobShape, options: Mapping[str, str]) -> Geometry:
         return Geometry(
             partition=candidate.partition.name,
             qos=options.get("qos", ""),
-            nodes=1,
+            nodes=shape.nodes,
             time_limit=shape.limit,
             account=options.get("account", ""),
             cluster=candidate.cluster,
