@@ -7,6 +7,7 @@ learners know less here than after months: what they say is the least that can b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,15 +31,18 @@ _PLAIN: Final = "last"
 _LOOKS: Final = frozenset({"plan", "likely", "queue", "share-mix"})
 """Those that need a look at the queue."""
 _NO_END: Final = 365 * 86400
+_LEAST: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """So many stretches, each of so many jobs to learn from and then to judge."""
+    """So many stretches, each of so many jobs to learn from and then to judge; no further one is begun after so many
+    seconds, but two are walked in any case."""
 
     stretches: int = 12
     learned: int = 1500
     judged: int = 500
+    seconds: float = 180.0
 
 
 def stretches_of(jobs: int, sample: Sample) -> list[tuple[int, int, int]]:
@@ -101,8 +105,12 @@ def sampled_waits(
     stretches = stretches_of(len(columns.at), sample)
     scores: dict[str, Score] = {}
     spent: dict[str, float] = {}
-    walked = 0
-    for number, (begin, judged, end) in enumerate(stretches):
+    walked, done = 0, 0
+    began = time.monotonic()
+    # From one end of the log to the other in turns, so that those that are left out in the end lie in between.
+    for begin, judged, end in _scattered(stretches):
+        if done >= _LEAST and time.monotonic() - began > sample.seconds:
+            break
         first = columns.at[begin]
         there = np.flatnonzero(columns.at[:begin] + columns.wait[:begin] + columns.run[:begin] > first)
         chosen = np.concatenate((there, np.arange(begin, end)))
@@ -118,12 +126,21 @@ def sampled_waits(
         for name, rows in found.items():
             predicted, came, bound = np.array(rows).T
             score = scores.setdefault(name, Score(len(stretches)))
-            score.add(np.full(len(rows), number), predicted, came, bound)
+            score.add(np.full(len(rows), done), predicted, came, bound)
+        done += 1
         if tell is not None:
-            tell(number + 1, len(stretches))
+            tell(done, len(stretches))
+    for score in scores.values():
+        score.keep(done)
     for name, score in scores.items():
         took = (spent[name] + (spent[VIEW] if name in _LOOKS else 0.0)) * score.jobs.sum() / max(walked, 1)
         yield row_of("wait", name, score, (_PLAIN, scores[_PLAIN]), float(took), sampled=True)
+
+
+def _scattered(stretches: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Each as far as can be from those before it: by the bits of its number, the last ones first (van der Corput)."""
+    bits = len(stretches).bit_length()
+    return [stretches[i] for i in sorted(range(len(stretches)), key=lambda i: int(f"{i:0{bits}b}"[::-1], 2))]
 
 
 def machine_size(history: History, partition: int | None) -> int:

@@ -57,6 +57,12 @@ class Score:
             self.bounded += np.bincount(stretch[has], minlength=count)
             self.within += np.bincount(stretch[has], came[has] <= bound[has], count)
 
+    def keep(self, stretches: int) -> None:
+        """Only the first so many stretches count: no others were reached."""
+        for name in ("jobs", "errors", "logs", "bounded", "within", "_bins"):
+            setattr(self, name, getattr(self, name)[:stretches])
+        self._stretches = stretches
+
     def mean(self) -> Interval:
         """The mean absolute error, s."""
         return _ratio(self.errors, self.jobs)

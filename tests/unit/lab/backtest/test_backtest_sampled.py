@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from penstock.cli import cli
 from penstock.errors import UserError
-from penstock_lab.backtest.sampled import Sample, sampled_waits, stretches_of
+from penstock_lab.backtest.sampled import Sample, _scattered, sampled_waits, stretches_of
 from penstock_lab.history.history import History
 
 
@@ -65,6 +65,13 @@ def test_the_learners_are_judged_on_their_stretches_alone(made):
     assert rows[0].ratio == (1.0, 1.0, 1.0)
     assert all(row.jobs_per_second > 0 for row in rows)
     assert list(sampled_waits(History(made), Sample(1, 400, 40))) == []
+
+
+def test_no_stretch_is_begun_when_it_takes_too_long_but_two_are_walked(made):
+    heard = []
+    rows = list(sampled_waits(History(made), Sample(5, 40, 20, seconds=0.0), tell=lambda done, of: heard.append(done)))
+    assert heard == [1, 2] and {row.jobs for row in rows} == {40}
+    assert _scattered([(i, i, i) for i in range(4)]) == [(0, 0, 0), (2, 2, 2), (1, 1, 1), (3, 3, 3)]
 
 
 def test_the_command_prints_tables_and_verdicts(made):
