@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Interval", "mean_of", "ratio_of_means", "resampled"]
+__all__ = ["Interval", "drawn", "mean_of", "ratio_of_means", "resampled", "spanned"]
 
 _DRAWS: Final = 2000
 _SEED: Final = 1
@@ -36,6 +37,21 @@ def resampled(windows: int, statistic: Callable[[NDArray[np.intp]], Any]) -> Int
     draws = np.random.default_rng(_SEED).integers(windows, size=(_DRAWS, windows))
     low, high = np.percentile([float(statistic(draw)) for draw in draws], (2.5, 97.5))
     return Interval(float(statistic(np.arange(windows))), float(low), float(high))
+
+
+@cache
+def drawn(windows: int) -> NDArray[np.float64]:
+    """How often each of so many windows is in each draw, a row a draw: those of `resampled`, for statistics of sums."""
+    draws = np.random.default_rng(_SEED).integers(windows, size=(_DRAWS, windows))
+    counts = np.zeros((_DRAWS, windows))
+    np.add.at(counts, (np.arange(_DRAWS)[:, None], draws), 1.0)
+    return counts
+
+
+def spanned(value: float, values: NDArray[np.float64]) -> Interval:
+    """A value of all windows, and its interval from its values in the draws."""
+    low, high = np.percentile(values, (2.5, 97.5))
+    return Interval(value, float(low), float(high))
 
 
 def mean_of(values: Sequence[float] | NDArray[np.float64], blocks: int | None = None) -> Interval:

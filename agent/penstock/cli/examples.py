@@ -99,6 +99,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
                 "penstock backtest site.history --partition gpu --stretches 0",
                 "One partition, no slow learners.",
             ),
+            ("penstock backtest site.history --strategies 20 --workflow mosaic.yaml", "And how to submit this chain."),
         ),
         "bench asa": (("penstock bench asa --part fig5 --out asa", "One figure, with its picture."),),
         "bench dmr": (("penstock bench dmr --part table4", "The workloads on simulated nodes."),),

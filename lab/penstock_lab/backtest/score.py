@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.waits.report import FLOOR
-from penstock_lab.intervals import Interval, resampled
+from penstock_lab.intervals import Interval, drawn, spanned
 
 __all__ = ["STRETCHES", "Row", "Score", "row_of", "verdict"]
 
@@ -74,12 +74,10 @@ class Score:
     def median(self) -> Interval:
         """The median absolute error, s."""
 
-        def middle(draw: NDArray[np.intp]) -> float:
-            reached = self._bins[draw].sum(axis=0).cumsum()
-            place = int(np.searchsorted(reached, reached[-1] / 2))
-            return float(10 ** ((place + 0.5) / _PER_DECADE) - 1.0) if place else 0.0
-
-        return resampled(len(self.jobs), middle)
+        reached = (np.vstack((np.ones(self._stretches), drawn(self._stretches))) @ self._bins).cumsum(axis=1)
+        places = (reached < reached[:, -1:] / 2).sum(axis=1)
+        values = np.where(places > 0, 10 ** ((places + 0.5) / _PER_DECADE) - 1.0, 0.0)
+        return spanned(float(values[0]), values[1:])
 
     def coverage(self) -> Interval | None:
         """The share of values within their bounds; None where there is no bound."""
@@ -95,11 +93,10 @@ class Score:
 
 
 def _ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> Interval:
-    def of(draw: NDArray[np.intp]) -> float:
-        over, under = float(above[draw].sum()), float(below[draw].sum())
-        return over / max(under, _LEAST) if over or under else 1.0
-
-    return resampled(len(above), of)
+    weights = np.vstack((np.ones(len(above)), drawn(len(above))))
+    over, under = weights @ above, weights @ below
+    values = np.where((over == 0) & (under == 0), 1.0, over / np.maximum(under, _LEAST))
+    return spanned(float(values[0]), values[1:])
 
 
 @dataclass(frozen=True, slots=True)

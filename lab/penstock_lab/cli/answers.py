@@ -174,13 +174,31 @@ class Predictor(Part):
     jobs_per_second: float
 
 
+class Strategy(Part):
+    """One way to submit a chain of stages, over windows: seconds, and ratios over the plain chain's, with intervals."""
+
+    strategy: str
+    windows: int
+    mean_makespan: float
+    mean_later_waits: float
+    median_over_plain: float
+    worse: int
+    makespan_over_plain: float
+    makespan_over_plain_low: float
+    makespan_over_plain_high: float
+    node_seconds_over_plain: float
+    node_seconds_over_plain_low: float
+    node_seconds_over_plain_high: float
+
+
 class Backtest(Answer):
-    """The predictors of run times and waits, and what to make of them."""
+    """The predictors of run times and waits, what to make of them, and the strategies where they were asked for."""
 
     file: str
     partition: str | None
     jobs: int
     rows: list[Predictor]
+    strategies: list[Strategy]
     verdicts: list[str]
 
 

@@ -156,8 +156,6 @@ def import_(
         machine["nodes"] = nodes
     if cpus_per_node is not None:
         machine["cpus_per_node"] = cpus_per_node
-    if nodes is not None and cpus_per_node is not None:
-        machine["cpus"] = nodes * cpus_per_node
     key = None
     if anonymise:
         key = secrets.token_bytes(32) if key_file is None else _key(key_file)

@@ -132,7 +132,10 @@ class Spill:
         start = self._column("start")
         self._report.kept = len(order)
         self._report.never_ran = int((start[kept] == NEVER).sum())
-        machine = self._machine(submit - first, start, kept & (start != NEVER)) | dict(about.get("machine", {}))
+        said = dict(about.get("machine", {}))
+        machine = self._machine(submit - first, start, kept & (start != NEVER)) | said
+        if "nodes" in said and "cpus" not in said:
+            machine["cpus"] = machine["nodes"] * machine["cpus_per_node"]
         del submit, start, kept
         document = {
             "form": FORM,

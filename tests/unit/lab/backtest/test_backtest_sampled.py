@@ -9,10 +9,12 @@ from itertools import pairwise
 import pytest
 from click.testing import CliRunner
 
+import penstock_lab.cli.backtest
 from penstock.cli import cli
 from penstock.errors import UserError
 from penstock_lab.backtest.sampled import Sample, _scattered, sampled_waits, stretches_of
 from penstock_lab.history.history import History
+from penstock_lab.whatif.windows import Length
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +87,46 @@ def test_the_command_prints_tables_and_verdicts(made):
     assert {row["what"] for row in told["rows"]} == {"run time", "wait"} and len(told["verdicts"]) == 2
 
 
+CHAIN = """
+name: two
+stages:
+  - {name: first, nodes: 8, time: 2h, expect: 1h, run: ./first}
+  - {name: second, nodes: 4, time: 1h, expect: 30m, run: ./second, after: first}
+"""
+
+
+def test_strategies_are_compared_on_the_same_queue(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(penstock_lab.cli.backtest, "LENGTH", Length(40, 1, 80))
+    (tmp_path / "two.yaml").write_text(CHAIN)
+    words = ["backtest", str(made), "--stretches=0", "--strategies=2", "--json", f"--workflow={tmp_path / 'two.yaml'}"]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, (done.output, done.exception)
+    rows = {row["strategy"]: row for row in json.loads(done.stdout)["strategies"]}
+    assert list(rows) == ["plain chain", "auto", "perstage", "asa", "bigjob"]
+    assert rows["plain chain"]["makespan_over_plain"] == 1.0 and rows["plain chain"]["worse"] == 0
+    assert all(row["windows"] == 2 and row["mean_makespan"] >= 5400 for row in rows.values())
+    # One job of the most nodes for the sum of the times.
+    assert rows["bigjob"]["node_seconds_over_plain"] == pytest.approx(8 * 5400 / (8 * 3600 + 4 * 1800), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (CHAIN.replace(", after: first", ", after: []"), "stage second does not come after the one before it alone"),
+        (CHAIN.replace("nodes: 8", "nodes: 65"), "stage first has 65 nodes, the machine 64"),
+    ],
+)
+def test_a_workflow_that_cannot_be_submitted_is_refused(made, tmp_path, text, said):
+    (tmp_path / "two.yaml").write_text(text)
+    words = ["backtest", str(made), "--stretches=0", "--strategies=2", f"--workflow={tmp_path / 'two.yaml'}"]
+    done = CliRunner().invoke(cli, words)
+    assert isinstance(done.exception, UserError) and said in str(done.exception)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--workflow", "two.yaml"], "--workflow is for --strategies N"),
         (["--partition", "gpu"], "--partition must be one of "),
         (["--stretches", "many"], "--stretches must be a whole number from 0 to 1000"),
     ],

@@ -61,6 +61,8 @@ def test_what_is_said_of_an_import_and_of_a_history_later(jobs):
 def test_a_machine_that_is_said_is_not_guessed(jobs):
     call("import", jobs, "--to", "site.history", "--nodes", "100", "--cpus-per-node", "64")
     assert History(jobs.parent / "site.history").about["machine"] == {"cpus": 6400, "nodes": 100, "cpus_per_node": 64}
+    call("import", jobs, "--to", "site.history", "--nodes", "100")
+    assert History(jobs.parent / "site.history").about["machine"] == {"cpus": 400, "nodes": 100, "cpus_per_node": 4}
 
 
 def test_a_key_is_made_once_and_is_nobody_elses(jobs):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from dumps import NOON, dump, heading, imported, record
@@ -14,6 +16,7 @@ from penstock.errors import UserError
 from penstock_lab.history.machine import busiest
 from penstock_lab.history.records import Broken, records_of
 from penstock_lab.history.rows import NEVER, Report
+from penstock_lab.history.times import Times
 
 TEXTS = st.text(st.characters(exclude_characters="@", exclude_categories=()), max_size=12)
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="@\n\r"), max_size=8)
@@ -83,6 +86,27 @@ def test_every_line_under_a_heading_is_told_once(lines, first):
     full = [n for n, line in enumerate(source, 1) if n > 2 and line.count(b"|") > 2]
     broken = {each.line for each in found if isinstance(each, Broken)}
     assert set(full) <= broken or not found or isinstance(found[0], Broken)
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+BACK = int(datetime(2025, 10, 26, 1, tzinfo=UTC).timestamp())  # 3:00 becomes 2:00
+
+
+@given(st.lists(st.integers(-9000, 9000), min_size=4, max_size=4))
+def test_local_times_around_the_end_of_summer_time_make_sense(delays):
+    """Where both hours make sense the first is taken; never one that contradicts the order or how long the job ran."""
+    truth = sorted(BACK + delay for delay in delays)
+    texts = [datetime.fromtimestamp(at, BERLIN).strftime("%Y-%m-%dT%H:%M:%S") for at in truth]
+    times = Times(BERLIN)
+    found = [times.read(text) for text in texts]
+    if times.doubtful:
+        found = times.settle(texts, truth[3] - truth[2])
+    known = [at for at in found if at is not None]
+    assert known == sorted(known) and len(known) == 4
+    assert known[3] - known[2] == truth[3] - truth[2]
+    assert all(at in (true, true - 3600, true + 3600) for at, true in zip(known, truth, strict=True))
+    sure = [i for i, at in enumerate(truth) if not -3600 <= at - BACK < 3600]
+    assert all(known[i] == truth[i] for i in sure)
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50), st.integers(1, 9)), max_size=20))
