@@ -30,7 +30,8 @@ __all__ = ["PLAIN_RUN", "PLAIN_WAIT", "Jobs", "runs_of", "waits_of"]
 
 PLAIN_RUN: Final = "limit"
 PLAIN_WAIT: Final = "last"
-_CHUNK: Final = 250_000
+_CHUNK: Final = 40_000
+"""Jobs that are looked at together: their windows of sixty waits each are what takes memory."""
 _SIMILAR: Final = 40
 _RECENT: Final = 60
 _MEDIAN: Final = 11

@@ -15,14 +15,14 @@ import click
 
 from penstock.cli.options import choice, number, whole
 from penstock.cli.output import ago, emit_json
-from penstock.errors import UserError
+from penstock.errors import PenstockError, UserError
 from penstock_lab.cli.backtest import partition_option
 from penstock_lab.history.history import History
 from penstock_lab.intervals import Interval
 from penstock_lab.mock.model import Scheduler
 from penstock_lab.whatif.effects import Effect, ReplayError, effect_of, error_of
 from penstock_lab.whatif.malleable import driven
-from penstock_lab.whatif.simulate import Setup, starts
+from penstock_lab.whatif.simulate import Judged, Setup, starts
 from penstock_lab.whatif.simulate import judged as compared
 from penstock_lab.whatif.windows import Length, Site, Window, site_of, windows_of
 
@@ -31,7 +31,7 @@ __all__ = ["whatif"]
 _MAX_NODES: Final = 100_000
 _MOST_DEPTH: Final = 1_000_000
 _FEW: Final = 60
-Times = list[tuple[float, float]]
+Times = list[tuple[float, float]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def whatif(
     \b
     --policy        take the one with the least error; Slurm's backfill lies between easy and conservative
     --malleable     jobs of ten minutes or more, drawn; a quarter to four times their size, 2 % serial; with the agent.
-                    Some minutes a window.
+                    Half a minute a window.
 
     Intervals are of 95 %, over windows. Makespans are from the first judged job to the last one's end.
     """
@@ -99,7 +99,7 @@ def whatif(
     arms = [_Arm(now), _Arm(then)] if malleable is None else [_Arm(now, 0.0), _Arm(then, malleable)]
     most = processes or len(os.sched_getaffinity(0))
     as_it_is = _simulated(arms[0], taken, most, "as it is")
-    error = error_of([compared(*each) for each in zip(taken, as_it_is, as_it_is, strict=True)])
+    error = error_of(_pairs(taken, as_it_is, as_it_is))
     if not as_json:
         _tell_error(error, site, now)
     if not changes:
@@ -107,7 +107,10 @@ def whatif(
             emit_json(_told(file, partition, site, now, error, [], None))
         return
     changed = _simulated(arms[1], taken, most, "changed")
-    effect = effect_of([compared(*each) for each in zip(taken, as_it_is, changed, strict=True)])
+    pairs = _pairs(taken, as_it_is, changed)
+    effect = effect_of(pairs)
+    if len(pairs) < error.windows:
+        click.echo(f"{error.windows - len(pairs)} windows are left out: a job did not complete in them", err=True)
     if as_json:
         emit_json(_told(file, partition, site, now, error, changes, effect))
     else:
@@ -140,6 +143,17 @@ def _changed(
     if malleable is not None:
         changes.append(f"{100 * malleable:g} % of the jobs malleable")
     return then, changes
+
+
+def _pairs(windows: Sequence[Window], now: Sequence[Times], then: Sequence[Times]) -> list[Judged]:
+    """The windows in which both simulations came to their end."""
+    found = []
+    for window, one, other in zip(windows, now, then, strict=True):
+        if one is not None and other is not None:
+            found.append(compared(window, one, other))
+    if not found:
+        raise PenstockError("in no window all jobs completed: nothing can be compared")
+    return found
 
 
 def _simulated(arm: _Arm, windows: Sequence[Window], most: int, what: str) -> list[Times]:

@@ -38,14 +38,18 @@ _SLACK: Final = 600.0
 _POLICY: Final = "throughput"
 
 
-def driven(window: Window, setup: Setup, share: float) -> list[tuple[float, float]]:
-    """When each job of a window starts and ends (s from its beginning) if this share is malleable (0: none is)."""
+def driven(window: Window, setup: Setup, share: float) -> list[tuple[float, float]] | None:
+    """When each job of a window starts and ends (s from its beginning) if this share is malleable (0: none is). None
+    where a job did not complete, as when it is cut off at its limit on fewer nodes: nothing to compare then."""
     logs.configure("critical", "text")
     site = Site(
         replace(setup.config(), cycle=_LOOK),
         {"agent": {"interval": _LOOK, "idle_interval": _LOOK}, "slurm": {"min_interval": _LOOK}},
     )
-    ran = asyncio.run(drive(list(_entries(window, setup.units, share)), _POLICY, site=site)).ran
+    try:
+        ran = asyncio.run(drive(list(_entries(window, setup.units, share)), _POLICY, site=site)).ran
+    except RuntimeError:
+        return None
     by_name = {one.name: (one.start, one.end) for one in ran}
     return [by_name[f"j{at}"] for at in range(len(window.arrivals))]
 

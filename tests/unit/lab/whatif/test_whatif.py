@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli import cli
-from penstock.errors import UserError
-from penstock_lab.cli.whatif import _verdict
+from penstock.errors import PenstockError, UserError
+from penstock_lab.cli.whatif import _pairs, _verdict
 from penstock_lab.history.history import History
 from penstock_lab.mock.model import Scheduler
 from penstock_lab.whatif.effects import effect_of, error_of
@@ -132,9 +132,20 @@ def test_malleable_jobs_run_under_the_agent():
     jobs = (arrival(0, 0, 0, 7200, 2, 14400), arrival(1, 30, 30, 120, 1, 600))
     window = Window(0, jobs)
     kept, grown = driven(window, Setup(8), 0.0), driven(window, Setup(8), 1.0)
+    assert kept is not None and grown is not None
     assert kept[0][1] - kept[0][0] == pytest.approx(7200)
     assert grown[0][1] - grown[0][0] < 6000
     assert grown[1][0] < 200
+
+
+def test_a_window_in_which_a_job_is_cut_off_is_left_out():
+    short = arrival(0, 0, 0, 7200, 2, 600)
+    assert driven(Window(0, (short,)), Setup(8), 0.0) is None
+    window = Window(0, (arrival(1, 0, 0, 60, 1, 600),))
+    ran = driven(window, Setup(8), 0.0)
+    assert len(_pairs([window, window], [ran, ran], [ran, None])) == 1
+    with pytest.raises(PenstockError, match="in no window"):
+        _pairs([window], [ran], [None])
 
 
 @pytest.mark.parametrize(("words", "better"), [(["--nodes", "96"], True), (["--nodes", "60"], False)])
