@@ -1,4 +1,4 @@
-"""Limits of QOS and associations that no job of a bag could ever keep, whatever else its owner runs. Pure."""
+"""Limits of QOS and associations that no job of a bag could ever keep, whatever else its owner runs."""
 
 from __future__ import annotations
 
