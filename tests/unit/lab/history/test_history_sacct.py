@@ -169,6 +169,14 @@ def test_a_newline_in_a_name_in_the_middle_is_put_together(tmp_path):
     assert found.jobs == 1 and report.left[Reason.UNREADABLE].count == 1
 
 
+def test_the_line_behind_one_that_is_cut_off_is_not_lost_with_it(tmp_path):
+    text = PLAIN + LINE[:40] + "\n" + LINE + LINE.replace("7|7|", "8|8|")
+    found, report = imported(tmp_path, text, skip_bad=True)
+    assert found.column("id").tolist() == [7, 8] and report.left[Reason.UNREADABLE].first.startswith(
+        f"{tmp_path / 'jobs.txt'} line 2: "
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
