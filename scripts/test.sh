@@ -149,10 +149,11 @@ releases() {
 }
 # Each lane takes the next kind that nobody has taken, so what takes longest stands first. The first lane is seen as it
 # goes, what the others print at the end.
-kinds=(mpi slurm_j_to_r slurm_a_to_i pool_jobs unit_agent_i_to_p unit_others unit_agent_a_to_h contract
-    unit_agent_q_to_z limits check)
-if [ -z "$and_not_long" ]; then kinds=(resizes companion "${kinds[@]}"); fi
-kinds=(slurm_s_to_z releases "${kinds[@]}")
+first=(slurm_s_to_z mpi slurm_a_to_i unit_others pool_jobs unit_agent_i_to_p releases)
+if [ -z "$and_not_long" ]; then
+    first=(slurm_s_to_z releases resizes companion mpi slurm_a_to_i unit_others pool_jobs unit_agent_i_to_p)
+fi
+kinds=("${first[@]}" unit_agent_a_to_h slurm_j_to_r contract unit_agent_q_to_z limits check)
 lane() {
     local status=0 kind
     trap 'exit 143' TERM

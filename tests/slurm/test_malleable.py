@@ -97,7 +97,7 @@ def test_agent_killed_in_an_expansion(point: str, agent: Agent, cluster: Cluster
     assert_nothing_left(cluster)
 
 
-@pytest.mark.parametrize("phase", ["offered", *rare("resizing")])
+@pytest.mark.parametrize("phase", rare("offered", "resizing"))
 def test_agent_killed_around_the_spawn(phase: str, agent: Agent, cluster: Cluster) -> None:
     agent.start()
     jacobi = Jacobi(agent, pause=0.1, hold=1.0)  # it shall still run when the agent offers anew

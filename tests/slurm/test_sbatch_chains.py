@@ -204,7 +204,9 @@ def test_without_an_agent_nothing_waits_for_one_and_a_tick_takes_it_up(site):
 
 
 @pytest.mark.long_elsewhere
-@pytest.mark.parametrize("agent", [True, False], ids=["agent", "ticks"])
+@pytest.mark.parametrize(
+    "agent", [pytest.param(True, id="agent"), pytest.param(False, id="ticks", marks=pytest.mark.long)]
+)
 def test_a_failed_job_is_submitted_again_and_what_waits_follows_it(site, agent):
     if agent:
         site.start()

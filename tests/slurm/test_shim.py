@@ -86,7 +86,9 @@ def told(site: Site, path: str, line: str, shell: str, job: str) -> tuple[int, s
 
 
 @pytest.mark.long_elsewhere
-@pytest.mark.parametrize("agent", [False, True], ids=["alone", "agent"])
+@pytest.mark.parametrize(
+    "agent", [pytest.param(False, id="alone", marks=pytest.mark.long), pytest.param(True, id="agent")]
+)
 def test_what_is_said_is_what_slurms_own_say(site, agent):
     if agent:
         site.start()
