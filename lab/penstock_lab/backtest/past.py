@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from penstock_lab.history.numbering import numbered
 
 __all__ = ["Past", "dense", "median_and_bound", "narrow"]
 
@@ -17,6 +20,11 @@ Floats = NDArray[np.float64]
 def dense(*columns: NDArray[Any]) -> NDArray[np.int32]:
     """Numbers from 0 on, equal where all columns are. Columns hold whole numbers >= 0 whose ranges fit into 63 bits
     together; ValueError otherwise."""
+    return numbered(_key(columns))  # nobody else holds the key: it is let go as soon as it is sorted
+
+
+def _key(columns: Sequence[NDArray[Any]]) -> Ints:
+    """One number for each row."""
     key = np.zeros(len(columns[0]), np.int64)
     room = 1
     for column in columns:
@@ -26,13 +34,7 @@ def dense(*columns: NDArray[Any]) -> NDArray[np.int32]:
             raise ValueError("too many groups")
         key *= size
         key += column
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    steps = np.zeros(len(key), np.int32)
-    np.cumsum(key[1:] != key[:-1], out=steps[1:])
-    numbers = np.empty(len(key), np.int32)
-    numbers[order] = steps
-    return numbers
+    return key
 
 
 def narrow(most: int) -> type[np.int32] | type[np.int64]:

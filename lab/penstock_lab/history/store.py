@@ -30,6 +30,7 @@ from penstock.api import JobState
 from penstock.errors import UserError
 from penstock.host.files import replacing
 from penstock_lab.history.machine import busiest
+from penstock_lab.history.numbering import numbered
 from penstock_lab.history.pseudonyms import KINDS, Names
 from penstock_lab.history.rows import NEVER, Reason, Report, Row
 
@@ -172,7 +173,7 @@ class Spill:
         for name, kind in COLUMNS.items():
             column = self._column(name)
             if name == "name" or (name == "id" and document["anonymous"]):
-                column = _dense(column)
+                column = numbered(column)
             with archive.open(_member(f"columns/{name}.npy"), "w", force_zip64=True) as out:
                 shape = {"descr": kind, "fortran_order": False, "shape": (len(order),)}
                 np.lib.format.write_array_header_1_0(out, shape)
@@ -215,17 +216,6 @@ def _mixed(number: NDArray[np.int64], submit: NDArray[np.int64], start: NDArray[
         mixed *= np.uint64(0x94D049BB133111EB)
         mixed ^= mixed >> np.uint64(31)
     return mixed
-
-
-def _dense(digests: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Numbers from 0 on for the digests."""
-    order = np.argsort(digests, kind="stable")
-    digests = digests[order]
-    steps = np.zeros(len(digests), np.int32)
-    np.cumsum(digests[1:] != digests[:-1], out=steps[1:])
-    numbers = np.empty(len(digests), np.int32)
-    numbers[order] = steps
-    return numbers
 
 
 def _cpus_per_node(cpus: NDArray[np.int32], nodes: NDArray[np.int32]) -> int:
