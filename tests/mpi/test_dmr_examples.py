@@ -46,7 +46,11 @@ def fixed(mpirun, tmp_path: Path, program: tuple[str, ...], ranks: int = 1) -> n
 
 @pytest.mark.parametrize(
     ("program", "path"),
-    [(HEAT, (3, 6, 4)), (NBODY, (3, 2, 5)), (LISTING, (4, 8, 2))],
+    [
+        pytest.param(HEAT, (3, 6, 4), marks=pytest.mark.long),
+        (NBODY, (3, 2, 5)),
+        pytest.param(LISTING, (4, 8, 2), marks=pytest.mark.long),
+    ],
     ids=lambda value: value[0] if isinstance(value[0], str) else "",
 )
 def test_bit_for_bit(mpirun, tmp_path: Path, key: credential.Key, program: tuple[str, ...], path) -> None:

@@ -68,9 +68,9 @@ def test_fixed_size(mpirun, tmp_path: Path, ranks: int) -> None:
 @pytest.mark.parametrize(
     ("start", "sizes", "per_node"),
     [
-        (2, (4, 2), 1),
-        (2, (3, 5, 2), 1),
-        (1, (4, 1), 1),
+        pytest.param(2, (4, 2), 1, marks=pytest.mark.long),
+        pytest.param(2, (3, 5, 2), 1, marks=pytest.mark.long),
+        pytest.param(1, (4, 1), 1, marks=pytest.mark.long),
         (2, (4, 2, 4, 2), 1),  # the same names again and again: nodes that were given back a moment ago
         (2, (6, 4), 2),
     ],

@@ -33,7 +33,11 @@ def random_walk(length: int, seed: int) -> list[str]:
 
 @pytest.mark.parametrize(
     ("method", "launched"),
-    [("merge", False), ("merge", True), pytest.param("replace", True, marks=pytest.mark.long)],
+    [
+        pytest.param("merge", False, marks=pytest.mark.long),
+        ("merge", True),
+        pytest.param("replace", True, marks=pytest.mark.long),
+    ],
     ids=["merge-spawn", "merge-ports", "replace-ports"],
 )
 def test_there_and_back(mpirun: Run, launched: bool, method: str) -> None:

@@ -87,6 +87,7 @@ def test_nothing_grows_onto_nodes_that_were_freed_a_moment_ago_for_others(agent:
         until("nothing is left", lambda: not queue(cluster), 60)
 
 
+@pytest.mark.long
 def test_a_resizer_waits_behind_those_who_were_promised_the_nodes_before_its_end(
     agent: Agent, cluster: Cluster
 ) -> None:

@@ -113,6 +113,7 @@ def test_tasks_get_nodes_and_the_nodes_go_when_they_have_ended(auto: AutoPool):
     assert {line["outcome"] for line in auto.log() if line["op"] == "end"} == {"complete"}
 
 
+@pytest.mark.long
 def test_what_is_queued_goes_when_its_demand_does_and_off_is_off(auto: AutoPool):
     words = ["sinfo", "-h", "-o", "%D"]
     nodes = auto.cluster.run_as("root", words).stdout.split()[0]
@@ -145,12 +146,17 @@ def test_an_agent_that_is_killed_goes_on_where_it_was(auto: AutoPool):
     auto.until(lambda: not auto.rows())
 
 
-def test_an_allocation_that_cannot_join_is_given_up_with_its_log(auto: AutoPool):
-    auto.start("--max-nodes", "1", "-t", "5m", "--account", "no-such-account")
-    auto.submit(4, 1)
-    told = auto.until(lambda: auto.command("auto") if "account" in auto.agent.log.read_text() else "")
-    assert "1 node at most" in told
-    assert auto.rows() == []
+def test_what_slurm_refuses_is_said_with_its_words(enforcing: Cluster):
+    auto = AutoPool(enforcing)
+    try:
+        auto.start("--max-nodes", "1", "-t", "5m", "--account", "no-such-account")
+        auto.submit(4, 1)
+        auto.until(lambda: "Invalid account" in auto.agent.log.read_text())
+        assert "1 node at most" in auto.command("auto")
+        assert auto.rows() == []
+        assert auto.json("status")["tasks"]["waiting"] == 4
+    finally:
+        auto.down()
 
 
 def test_a_dry_run_says_what_and_does_nothing(auto: AutoPool):

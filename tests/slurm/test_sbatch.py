@@ -91,6 +91,7 @@ def test_equal_scripts_are_stages_of_one_workflow_and_may_be_named_by_their_jobs
     desk.say("rm", "task.sh")
 
 
+@pytest.mark.long
 def test_a_workflow_waits_for_stages_that_are_said_to_come(make_agent):
     desk = Desk(make_agent().start())
     words = ["penstock", "sbatch", "--parsable", "-t1", "-o", "/dev/null", "--wrap", "true", "--penstock-workflow=late"]
@@ -254,6 +255,7 @@ def test_a_stage_that_its_owner_lets_go_too_early_is_put_back_behind_its_parent(
     until(lambda: desk.workflow()["phase"] == "cancelled", "the cancellation")
 
 
+@pytest.mark.long
 def test_a_begin_time_and_a_hold_of_the_owners_own_are_kept(make_agent):
     site = make_agent().start()
     desk = Desk(site)

@@ -98,7 +98,7 @@ def told(desk: Desk, program: str, call: Call) -> tuple[int, str, str]:
     return done.returncode, re.sub(r"\d+", "N", done.stdout), re.sub(r"\d+", "N", done.stderr)
 
 
-@pytest.mark.long_elsewhere
+@pytest.mark.long
 def test_fifty_calls_are_byte_for_byte_those_of_sbatch(site):
     site.start()
     desk = Desk(site)

@@ -161,7 +161,7 @@ def flaky(site: Site, *programs: str) -> str:
     return str(folder)
 
 
-@pytest.mark.long_elsewhere
+@pytest.mark.long
 def test_hundreds_of_submissions_of_which_four_in_ten_fail(site):
     count = 200 if site.cluster.spec.release is None else 40
     site.start()

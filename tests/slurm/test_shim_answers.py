@@ -17,7 +17,7 @@ from shim_scene import Scene, calls, freeze, make_scene, other_partition, tool_c
 
 from penstock_lab.cluster import Cluster
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600, func_only=True)]
+pytestmark = [pytest.mark.slurm, pytest.mark.long_elsewhere, pytest.mark.timeout(600, func_only=True)]
 
 # Asks the agent one thing a line, as whoever runs it.
 _CLIENT = """

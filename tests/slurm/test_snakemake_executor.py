@@ -153,6 +153,7 @@ def ended(site: SlurmAgent, since: float, count: int) -> list[dict[str, str]]:
     return found
 
 
+@pytest.mark.long
 def test_jobs_of_several_nodes_wait_in_the_queue_for_each_other(alone, snakemake):
     since = time.time()
     flow = Flow(alone, snakemake, alone.folder / "work", CHAIN)

@@ -136,6 +136,7 @@ def test_a_stage_is_a_job_script(site, agent, folder):
     assert [*kept.iterdir()] == [], "the run has ended"
 
 
+@pytest.mark.long_elsewhere
 def test_only_what_is_exported_reaches_a_stage(site, agent, folder):
     own = {"PROBE": "kept", "PROBE_SECRET": "s3cret"}
     head = HEAD + "#SBATCH --export=PROBE,PATH,MORE=1\n"

@@ -32,6 +32,7 @@ def told(agent, file):
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 def test_what_is_said_of_a_queue_and_what_a_plain_chain_then_takes(make_agent, cluster):
     agent = make_agent()
     file = agent.write(FLOW)

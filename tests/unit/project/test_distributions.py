@@ -96,6 +96,7 @@ def from_sdists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
+@pytest.mark.long
 def test_an_sdist_gives_the_wheel_that_the_source_gives(wheels, from_sdists):
     for name, wheel in wheels.items():
         with zipfile.ZipFile(wheel) as direct, zipfile.ZipFile(from_sdists[name]) as indirect:
@@ -140,6 +141,7 @@ def test_the_library_pulls_nothing_and_runs_with_nothing(wheels, tmp_path):
     assert "Gives this job" in run(python, "-m", "dmr.size", "--help")
 
 
+@pytest.mark.long
 def test_the_library_can_be_worked_on_where_it_lies(tmp_path):
     run(sys.executable, "-m", "venv", tmp_path / "editable")
     python = tmp_path / "editable" / "bin" / "python"
@@ -164,6 +166,7 @@ def _wheel(folder: Path, version: str, files: dict[str, str], needs: str = "") -
     return path
 
 
+@pytest.mark.long
 def test_an_upgrade_from_the_one_distribution_leaves_the_library(wheels, tmp_path):
     """pip takes away what the old `penstock` owned after it has installed what the new one depends on."""
     own = {f"dmr/{path.relative_to(PROJECT / 'dmr' / 'dmr')}": "" for path in (PROJECT / "dmr" / "dmr").rglob("*.py")}

@@ -400,6 +400,7 @@ if following:
 
 
 @pytest.mark.mpi
+@pytest.mark.long
 def test_an_mpi_job_grows_into_merged_nodes_and_shrinks_again(backend, tmp_path):
     """The whole dance of the DMR paper: replace all processes, then give the nodes back when their step has gone."""
     pytest.importorskip("mpi4py")

@@ -117,6 +117,7 @@ def test_commands_do_what_they_do_under_snakemake_itself(snakes):
     assert len(snakes.tasks()) == len(wanted_tasks(said))
 
 
+@pytest.mark.long
 def test_commands_do_what_they_do_in_a_second_snakemake(snakes):
     snakes.write(SNAKEFILE.replace("{jobid}", ""))  # a second Snakemake counts its jobs itself
     config = ("--config", "second=1", "--verbose")

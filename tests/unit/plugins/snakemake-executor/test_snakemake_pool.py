@@ -53,6 +53,7 @@ rule made:
 """
 
 
+@pytest.mark.long
 def test_temporary_and_protected_files_checkpoints_and_groups(snakes):
     snakes.write(EVERYTHING)
     said = snakes.make("--verbose")
@@ -115,6 +116,7 @@ def test_a_function_of_the_users_that_fails_ends_its_job_alone(snakes):
     snakes.idle()
 
 
+@pytest.mark.long
 def test_without_that_pool_it_says_how_to_start_one(snakes):
     snakes.write('rule one:\n    output: "out"\n    shell: "true"\n')
     done = snakes.snakemake("--penstock-pool", "other")
@@ -203,6 +205,7 @@ def test_a_scheduler_that_is_killed_costs_no_job(snakes):
     assert sorted(snakes.read("ran").split()) == list("012345"), "each ran once"
 
 
+@pytest.mark.long
 def test_what_ended_while_no_snakemake_was_there_is_not_run_again(snakes):
     snakes.write(LONG)
     begun = snakes.begin(*snakes.words(), folder=snakes.work)
@@ -217,6 +220,7 @@ def test_what_ended_while_no_snakemake_was_there_is_not_run_again(snakes):
     assert len(snakes.tasks()) == 6
 
 
+@pytest.mark.long
 def test_what_has_become_another_job_meanwhile_is_ended_and_run_anew(snakes):
     snakes.write(LONG)
     begun = snakes.begin(*snakes.words(), folder=snakes.work)
@@ -231,6 +235,7 @@ def test_what_has_become_another_job_meanwhile_is_ended_and_run_anew(snakes):
     snakes.idle()
 
 
+@pytest.mark.long
 def test_what_no_member_has_time_for_is_said(snakes):
     snakes.begin(
         *(sys.executable, "-m", "penstock", "pool", "submit", "--larger", "--cores", "64", "--time", "9m", "--", "true")
@@ -254,6 +259,7 @@ def test_packages_that_are_missing_are_said(snakes):
     assert "a pool needs distributed where Snakemake runs: pip install 'penstock[pool]'" in done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_node_without_snakemake_says_so(snakes):
     python = snakes.folder / "python"
     python.write_text(
@@ -272,6 +278,7 @@ def test_a_node_without_snakemake_says_so(snakes):
     snakes.idle()
 
 
+@pytest.mark.long
 def test_a_pool_without_members_is_said(snakes):
     snakes.started[1].terminate()
     snakes.until(lambda: not snakes.status()["members"])
