@@ -89,6 +89,7 @@ def test_the_program_goes_on_while_they_start(ahead, tmp_path: Path, key: creden
     assert heard - after > 5, "it went on meanwhile"
 
 
+@pytest.mark.long
 def test_asked_in_the_background_too(mpirun, tmp_path: Path, key: credential.Key) -> None:
     """For programs that move their data themselves, by either call."""
     (tmp_path / "own.py").write_text(
@@ -193,6 +194,7 @@ def test_the_agent_takes_it_back(ahead, tmp_path: Path, key: credential.Key) -> 
     assert not agent.of(wire.Refuse)
 
 
+@pytest.mark.long
 def test_it_is_off_when_it_is_to_be_taken_up(ahead, tmp_path: Path, key: credential.Key) -> None:
     """The last word is the agent's, at the hand-over."""
     script = program(tmp_path, steps=300)

@@ -115,6 +115,7 @@ def test_heat_leaves_no_rank_without_a_place_on_the_plate(mpirun, tmp_path: Path
     assert np.load(tmp_path / "result.npy").tobytes() == expected.tobytes()
 
 
+@pytest.mark.long
 def test_conjugate_gradients_but_for_the_rounding(mpirun, tmp_path: Path, key: credential.Key) -> None:
     expected = fixed(mpirun, tmp_path, CG)
     with FakeAgent(key, (4, 3)) as agent:
@@ -133,6 +134,7 @@ def test_flexible_sleep_finds_its_data_in_place(mpirun, tmp_path: Path, key: cre
     assert lines(tmp_path)[-1]["lost"] == 0
 
 
+@pytest.mark.long
 def test_flexible_sleep_asks_for_one_size_after_the_other(mpirun, tmp_path: Path, key: credential.Key) -> None:
     with FakeAgent(key, (4, 1, 3)) as agent:
         run(mpirun, 2, SLEEP, "--factor=1", "--sizes=4,1,3", "--steps=100000", agent=agent.address)

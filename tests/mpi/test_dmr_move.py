@@ -21,6 +21,7 @@ CASES = (
     "arrays_of_indices",
     "random_owners",
 )
+LONG = ("arrays_of_indices", "memory")
 
 
 def moves(mpirun, *cases: str, time_limit: float = 150.0) -> None:
@@ -30,7 +31,7 @@ def moves(mpirun, *cases: str, time_limit: float = 150.0) -> None:
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(cases)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.long] if c in LONG else []) for c in CASES])
 def test_everything_arrives_where_it_belongs(mpirun, case: str) -> None:
     moves(mpirun, case)
 

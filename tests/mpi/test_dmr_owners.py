@@ -12,11 +12,12 @@ from dmr import credential, wire
 pytestmark = pytest.mark.mpi
 
 PROGRAM = str(Path(__file__).parent / "dmr_owners.py")
-CASES = [(case, 8) for case in ("to_owners", "from_and_to_other_kinds", "memory_of_owners", "wrong_owners")]
-CASES += [("while_running", ranks) for ranks in (1, 3, 8)]
+CASES = [(case, 8) for case in ("from_and_to_other_kinds", "memory_of_owners", "wrong_owners")]
+CASES += [("while_running", ranks) for ranks in (1, 3)]
+LONG = [("to_owners", 8), ("while_running", 8)]
 
 
-@pytest.mark.parametrize(("case", "ranks"), CASES)
+@pytest.mark.parametrize(("case", "ranks"), [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG)])
 def test_records_and_changes_of_ownership(mpirun, case: str, ranks: int) -> None:
     done = mpirun(ranks, PROGRAM, case, MPIR_CVAR_POLLS_BEFORE_YIELD="1")
     assert done.returncode == 0, done.stderr
@@ -53,7 +54,7 @@ print("finished", app.comm.size, flush=True)
 """
 
 
-@pytest.mark.parametrize("method", ["replace", "merge", "restart"])
+@pytest.mark.parametrize("method", ["replace", "merge", pytest.param("restart", marks=pytest.mark.long)])
 def test_resizes_keep_to_what_was_said_last(mpirun, tmp_path: Path, key: credential.Key, method: str) -> None:
     """Also new processes, which registered something else, and where records arrive without their owner's function."""
     (tmp_path / "program.py").write_text(PARTICLES.replace("method=None", f"method={method!r}"))

@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.slurm]
 NODES = 8
 
 
+@pytest.mark.long
 def test_a_workload_runs_compressed_and_nothing_is_left() -> None:
     before = set(Path("/var/tmp").glob("penstock-bench-*"))
     logs: dict[str, str] = {}

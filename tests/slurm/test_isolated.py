@@ -235,6 +235,7 @@ def test_what_a_killed_up_leaves_goes_with_down(folder, moment):
     assert not traces(folder) and not folder.exists()
 
 
+@pytest.mark.long
 def test_missing_programs_and_rights_are_named(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("penstock_lab.cluster.network.PATH", "/nonexistent")

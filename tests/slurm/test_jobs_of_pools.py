@@ -235,6 +235,7 @@ def test_its_srun_says_and_does_what_slurms_own_does(site: PoolSite):
     assert ours == real
 
 
+@pytest.mark.long
 def test_what_waits_is_told_and_what_is_cancelled_ends(site: PoolSite):
     site.join(1)
     real = site.submit("-t1", wrap="sleep 3", partition="batch")
@@ -328,6 +329,7 @@ def alike(site: PoolSite, partition: str) -> dict[str, int]:
     return made
 
 
+@pytest.mark.long
 def test_lists_tell_of_a_job_of_a_pool_what_they_tell_of_slurms(site: PoolSite):
     site.join(1)
     made = [alike(site, partition) for partition in ("batch", "penstock")]

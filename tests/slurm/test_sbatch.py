@@ -219,6 +219,7 @@ def test_a_tick_steps_back_from_an_agent_and_the_agent_takes_what_was_left(make_
     assert desk.run("penstock", "tick").stdout == ""
 
 
+@pytest.mark.long
 def test_ticks_submit_the_stages_of_a_workflow_file(make_agent):
     site = make_agent()
     desk = Desk(site)
@@ -234,6 +235,7 @@ def test_ticks_submit_the_stages_of_a_workflow_file(make_agent):
     assert desk.say("penstock", "logs", "w", "two") == "two of w\n"
 
 
+@pytest.mark.long
 def test_a_stage_that_its_owner_lets_go_too_early_is_put_back_behind_its_parent(make_agent):
     site = make_agent().start()
     desk = Desk(site)

@@ -161,7 +161,7 @@ def in_order(site: SlurmAgent, desk: Desk, since: float) -> None:
     assert desk.say("cat", "joint") == "reads of s1\nreads of s2\n"
 
 
-@pytest.mark.long_elsewhere
+@pytest.mark.long
 def test_submit_all_with_one_changed_word(site):
     site.start()
     desk, since = Desk(site), time.time() - 1

@@ -103,6 +103,7 @@ def test_a_workflow_is_spread_over_two_clusters(cluster: Cluster, far: Cluster) 
         assert all(s["partition"] == "batch" for s in found["sites"])
 
 
+@pytest.mark.long
 def test_a_plan_at_the_other_cluster_is_reserved_there(cluster: Cluster, far: Cluster) -> None:
     fill(cluster, 8, 60)
     fill(far, 2, 5)  # so that nothing begins meanwhile, however slow the machine is

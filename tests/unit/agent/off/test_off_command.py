@@ -117,6 +117,7 @@ def test_where_there_never_was_anything_there_is_nothing_to_do(site: AgentSite, 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root acts in the name of another user")
+@pytest.mark.long
 def test_root_turns_off_the_state_of_a_service_user_in_its_name(site: AgentSite) -> None:
     """Without an agent, and here without an answer of Slurm: the order lasts, and what is left is not known."""
     state = site.folder / "service"

@@ -145,7 +145,7 @@ SECOND = {
 }
 
 
-USUAL = ("script", "shadow", "of the node")
+USUAL = ("script",)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in USUAL else pytest.mark.long) for n in SECOND])

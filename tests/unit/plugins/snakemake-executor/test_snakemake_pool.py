@@ -180,6 +180,7 @@ rule one:
 """
 
 
+@pytest.mark.long
 def test_a_node_that_is_lost_leaves_no_half_output(snakes):
     snakes.write(LOST)
     begun = snakes.begin(*snakes.words(), folder=snakes.work)
@@ -194,6 +195,7 @@ def test_a_node_that_is_lost_leaves_no_half_output(snakes):
     snakes.idle()
 
 
+@pytest.mark.long
 def test_a_scheduler_that_is_killed_costs_no_job(snakes):
     snakes.write(LONG)
     begun = snakes.begin(*snakes.words(), folder=snakes.work)
@@ -246,6 +248,7 @@ def test_what_no_member_has_time_for_is_said(snakes):
     assert "1 tasks wait for a member with 64 cores, 9 minutes left (runtime), and none there is has that" in said
 
 
+@pytest.mark.long
 def test_packages_that_are_missing_are_said(snakes):
     blocked = snakes.folder / "blocked"
     blocked.mkdir()
