@@ -134,7 +134,19 @@ def node_from_values(row: Sequence[Any]) -> Node:
     """A node from a row of NODE."""
     value = dict(zip(NODE, row, strict=True))
     state = parse_node_state(value["state"] or "")
-    return Node(str(value["name"]), str(state), int(value["total_cpus"]), state.usable, tuple(value["partitions"]))
+    memory, gres = value["real_memory"], value["configured_gres"] or {}
+    return Node(
+        name=str(value["name"]),
+        state=str(state),
+        cpus=int(value["total_cpus"]),
+        usable=state.usable,
+        partitions=tuple(value["partitions"]),
+        memory=float(memory) if isinstance(memory, int) and memory > 1 else None,  # 1 is Slurm's default
+        features=tuple(value["active_features"] or ()),
+        gres=",".join(f"{name}:{count}" for name, count in gres.items()),
+        arch=value["architecture"] or "",
+        idle_since=_time(value["last_busy_time"]),
+    )
 
 
 def partition_from_values(row: Sequence[Any]) -> Partition:

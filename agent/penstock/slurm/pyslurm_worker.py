@@ -57,7 +57,17 @@ JOB = (
     "is_batch_job",
     "batch_host",
 )
-NODE = ("name", "state", "total_cpus", "partitions")
+NODE = (
+    "name",
+    "state",
+    "total_cpus",
+    "partitions",
+    "architecture",
+    "real_memory",
+    "active_features",
+    "configured_gres",
+    "last_busy_time",
+)
 PARTITION = ("name", "nodes", "state", "is_default", "max_time", "default_time", "max_nodes")
 RESERVATION = ("name", "start_time", "end_time", "node_list", "users", "accounts", "flags", "partition")
 HISTORY = (
@@ -82,6 +92,7 @@ _INVALID_JOB_ID = 2017  # slurm_errno.h, the same in all releases
 _ALREADY_DONE = 2021
 _WAITS = "Job is pending execution"
 _DONE_ALL_THE_SAME = "are not persistent"  # of changes to a priority, which Slurm will compute anew
+_SINGLE = "pyslurm changes single jobs only, not arrays"
 _UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 # "Not given", as sbatch leaves them: then srun in the job starts one task on every node.
 _NO_TASKS, _NO_CPUS_PER_TASK = 0xFFFFFFFE, 0xFFFE
@@ -217,9 +228,13 @@ def _without_slurm_variables() -> Iterator[None]:
 
 def _load(job: int) -> Any:  # noqa: ANN401
     """The job, which is none of an array: a change by its number reaches one task only, and some reach none."""
-    seen = pyslurm.Job.load(job)
+    try:
+        seen = pyslurm.Job.load(job)
+    except KeyError:
+        # It looks for the steps of this number, and of an array slurmctld gives those of the tasks, by their own.
+        raise Lacking(_SINGLE) from None
     if seen.array_id is not None:
-        raise Lacking("pyslurm changes single jobs only, not arrays")
+        raise Lacking(_SINGLE)
     return seen
 
 

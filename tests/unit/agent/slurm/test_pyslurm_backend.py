@@ -13,12 +13,26 @@ import structlog
 from penstock.api import JobSpec
 from penstock.config import Config
 from penstock.core.backends import make_backend
-from penstock.errors import ConfigError, Infeasible, NotFound, NotPermitted, OutcomeUnknown, SlurmUnavailable
+from penstock.errors import (
+    ConfigError,
+    Infeasible,
+    NotFound,
+    NotPermitted,
+    OutcomeUnknown,
+    PenstockError,
+    SlurmUnavailable,
+)
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.parse import ParseError
 from penstock.slurm.pyslurm import PyslurmBackend
 from penstock.slurm.pyslurm_link import Versions, misfit
-from penstock.slurm.pyslurm_records import job_from_values, record_from_values, understood, unreadable_dependency
+from penstock.slurm.pyslurm_records import (
+    job_from_values,
+    node_from_values,
+    record_from_values,
+    understood,
+    unreadable_dependency,
+)
 from penstock.slurm.pyslurm_worker import HISTORY, JOB
 from places import FIXTURES
 
@@ -171,6 +185,24 @@ def test_errors_by_what_slurm_said(site, raised, error):
     with pytest.raises(error) as caught:
         run(site(refusing(raised)), lambda b: b.update(7, time_limit=60.0))
     assert type(caught.value) is error
+
+
+def test_an_array_whose_steps_are_its_tasks_goes_to_the_commands(site):
+    """Of an array without waiting tasks pyslurm 25.11.2 looks for steps under a number that none has."""
+    backend = site(refusing("KeyError(36)"))
+    with pytest.raises(PenstockError) as caught:
+        run(backend, lambda b: b.cancel(36))
+    assert "KeyError" not in str(caught.value)
+    assert backend.requests["scancel"] == 1
+
+
+def test_a_node_with_all_that_is_known_of_it():
+    values = ("n1", "IDLE", 2, ["p"], "x86_64", 64000, ["fast"], {"gpu:a100": 4}, 1_700_000_000)
+    node = node_from_values(values)
+    assert (node.arch, node.memory, node.features, node.gres) == ("x86_64", 64000.0, ("fast",), "gpu:a100:4")
+    assert node.idle_since == 1_700_000_000
+    bare = node_from_values(("n1", "IDLE", 2, ["p"], None, 1, None, {}, None))
+    assert (bare.arch, bare.memory, bare.features, bare.gres, bare.idle_since) == ("", None, (), "", None)
 
 
 def test_what_a_look_is_refused_is_never_final(site):
