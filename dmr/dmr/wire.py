@@ -369,6 +369,9 @@ _LATER: Final = frozenset(
         "constraint",
     }
 )
+# What a check of release 0.1.0 says in the place of `requests_nodes`, and what it looks for in the answer.
+_CAN_ASK: Final = "errands"
+_TO_ASK: Final = "errand"
 _Message = TypeVar("_Message", Request, CheckReply, NodeRequest, Failure)
 _R = TypeVar("_R", bound=Request)
 
@@ -391,6 +394,10 @@ def _body(message: Request | Reply) -> dict[str, Any]:
         if isinstance(value, NodeRequest):
             value = {g.name: getattr(value, g.name) for g in fields(value)}
         body[f.name] = dict(value) if isinstance(value, Mapping) else value
+    if isinstance(message, CheckReply) and message.node_request is not None:
+        wanted = message.node_request
+        if not wanted.gres and not wanted.constraint:  # that release could not ask for these
+            body[_TO_ASK] = body["node_request"]
     return body
 
 
@@ -481,7 +488,8 @@ def decode_request(line: bytes) -> Received:
     op = body.get("op")
     if not isinstance(op, str) or op not in _REQUESTS:
         raise WireError("op", f"must be one of {', '.join(_REQUESTS)}")
-    return Received(_build(_REQUESTS[op], body), _canonical(body))
+    read = {**body, "requests_nodes": body[_CAN_ASK]} if _CAN_ASK in body and "requests_nodes" not in body else body
+    return Received(_build(_REQUESTS[op], read), _canonical(body))
 
 
 def decode_reply(line: bytes) -> Reply:

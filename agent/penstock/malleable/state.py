@@ -107,10 +107,14 @@ class ResizeState:
         """The inverse of `to_dict`; what an older release did not know has its default.
 
         Up to 0.1.0 a limit was owed as soon as a shrink was accepted: it is owed no longer, but needed if that comes.
+        And `requests_nodes` of the offer was `errands`.
         """
         announced = data.get("announced")
+        offer = dict(data["offer"])
+        if "errands" in offer:
+            offer.setdefault("requests_nodes", offer.pop("errands"))
         read = {
-            "offer": Offer(**{**data["offer"], "nodes": tuple(data["offer"]["nodes"])}),
+            "offer": Offer(**{**offer, "nodes": tuple(offer["nodes"])}),
             "nodes": tuple(data["nodes"]),
             "target_nodes": tuple(data["target_nodes"]),
             "phase": ResizePhase(data["phase"]),
