@@ -69,6 +69,14 @@ class Flows:
             rows.append((item.name, item.stage.nodes, float(length), item.after))
         return one_site(rows)
 
+    def chained(self) -> list[tuple[Stage, tuple[int, ...]]]:
+        """The stages as jobs that depend on one another: as their files have them, with the places of those before."""
+        place = {item.name: i for i, item in enumerate(self.items)}
+        stages = [stage for flow in self.written for stage in flow.stages]
+        return [
+            (stage, tuple(place[name] for name in item.after)) for stage, item in zip(stages, self.items, strict=True)
+        ]
+
     def rows(self) -> list[TaskRow]:
         """The same for a plan over several sites."""
         return [

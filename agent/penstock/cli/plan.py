@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import click
 from penstock.cli.flows import Flows, load_flows
 from penstock.cli.front import show_front, values
 from penstock.cli.gantt import Bar, as_picture, as_text
+from penstock.cli.likely import chain_starts
 from penstock.cli.options import number, whole
 from penstock.cli.output import emit_json, table
 from penstock.cli.packing import PackingOptions, packing_options
@@ -29,8 +31,10 @@ from penstock.cli.sites import Among, plan_over_sites, site_options
 from penstock.config import load
 from penstock.errors import UserError
 from penstock.future.bits import members
+from penstock.future.queued import QueueStart
 from penstock.holding.reservations import LEAD
 from penstock.provision.holding import Limits
+from penstock.provision.live import Needs
 from penstock.provision.workflows import DEFAULT_METHOD, METHODS, ScheduleChoice, check_reservable, plan_workflow
 
 __all__ = ["plan"]
@@ -118,8 +122,12 @@ def plan(
         seed,
         show=source.show_length,
     )
+    # Of nodes that must have something, it is not all of the partition's that a job in the queue waits for.
+    queued = []
+    if isinstance(source, LiveSource) and not reserve and where.needs == Needs():
+        queued = chain_starts(config, source.snapshot, source.partition.name, flows.chained())
     if not as_json:
-        _show(source, flows, found)
+        _show(source, flows, found, queued)
     own = [Bar(flows.items[p.task].name, "own", p.nodes, p.start, p.end) for p in found.schedule.placed]
     drawn = [*bars(situation.plan()), *own]
     end = max([bar.end for bar in drawn if bar.end < math.inf], default=now)
@@ -139,10 +147,12 @@ def plan(
         for line in begun.lines():
             click.echo(line, err=as_json)
     if as_json:
-        emit_json(_json(source, flows, method, found) | ({} if begun is None else {"run": begun.as_json()}))
+        emit_json(_json(source, flows, method, found, queued) | ({} if begun is None else {"run": begun.as_json()}))
 
 
-def _json(source: Source, flows: Flows, method: str, found: ScheduleChoice) -> dict[str, Any]:
+def _json(
+    source: Source, flows: Flows, method: str, found: ScheduleChoice, queued: Sequence[QueueStart]
+) -> dict[str, Any]:
     situation = source.situation
     out, nodes = situation.outside, situation.names
     return {
@@ -155,20 +165,29 @@ def _json(source: Source, flows: Flows, method: str, found: ScheduleChoice) -> d
                 "procs": flows.items[p.task].stage.nodes,
                 "on": members(range(len(nodes)) if isinstance(source, FileSource) else nodes, p.nodes),
                 **flows.items[p.task].as_json(),
+                **({"likely": queued[p.task].as_json()} if queued else {}),
             }
             for p in found.schedule.placed
         ],
     }
 
 
-def _show(source: Source, flows: Flows, found: ScheduleChoice) -> None:
+def _show(source: Source, flows: Flows, found: ScheduleChoice, queued: Sequence[QueueStart]) -> None:
     out = source.situation.outside
     show_front(found, lambda cost: f"{out(cost):g}", source.show_length)
+    known = bool(queued) and queued[0].band is not None
     stages = [
-        (flows.items[p.task].name, flows.items[p.task].stage.nodes, source.show(p.start), source.show(p.end))
+        (
+            flows.items[p.task].name,
+            flows.items[p.task].stage.nodes,
+            source.show(p.start),
+            source.show(p.end),
+            *([queued[p.task].likely(source.show) or "not within 30 days"] if known else []),
+        )
         for p in sorted(found.schedule.placed, key=lambda p: (p.start, p.task))
     ]
-    table("The chosen one", ("stage", "processors", "start", "end"), stages)
+    head = ("stage", "processors", "start", "end", *(["likely start in the queue"] if known else []))
+    table("The chosen one", head, stages)
     for line in flows.shortened(source.show_length):
         click.echo(line)
     if found.queue_alone is not None:
@@ -178,4 +197,10 @@ def _show(source: Source, flows: Flows, found: ScheduleChoice) -> None:
             f"makespan {source.show_length(alone.makespan)}"
         )
     if isinstance(source, LiveSource):
-        click.echo("All of it by everybody's time limits; `penstock try` says how long a chain is likely to take.")
+        click.echo(
+            "All of it by everybody's time limits"
+            + ("; likely is when the stages start as a chain of jobs, without slots" if known else "")
+            + "; `penstock try` says how long a chain is likely to take."
+        )
+    if queued and not known:
+        click.echo(f"When the stages likely start in the queue is not known: {queued[0].why}.")

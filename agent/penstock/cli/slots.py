@@ -14,7 +14,7 @@ from penstock.api import plural
 from penstock.cli.explain_plan import compare, estimate_line
 from penstock.cli.former import formerly
 from penstock.cli.gantt import as_picture, as_text
-from penstock.cli.likely import QueueStart, queue_starts
+from penstock.cli.likely import queue_starts
 from penstock.cli.options import number, whole
 from penstock.cli.output import emit_json, table
 from penstock.cli.planning import LiveSource, Source, Where, bars, open_source, picture_options, source_options
@@ -22,6 +22,7 @@ from penstock.cli.session import serve
 from penstock.config import load
 from penstock.errors import Infeasible, UserError
 from penstock.future.plan import QueueSchedule
+from penstock.future.queued import QueueStart
 from penstock.provision.live import Needs
 from penstock.provision.pricing import Quote, choose, quote_all
 from penstock.provision.pricing import quote as one_quote

@@ -15,15 +15,26 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from penstock.future.draws import Drawing
+from penstock.future.draws import Draw, Drawing
 from penstock.future.past import QueuePast
 from penstock.future.present import Present
-from penstock.future.replay import HORIZON, Arrival, OwnJob, replay
+from penstock.future.replay import HORIZON, Arrival, OwnJob, Span, replay, replay_queue
 
-__all__ = ["FUTURES", "SURE", "Band", "Misses", "band_of", "guaranteed_start", "likely_starts"]
+__all__ = [
+    "FUTURES",
+    "SURE",
+    "Band",
+    "Misses",
+    "band_of",
+    "drawn_starts",
+    "guaranteed_start",
+    "guaranteed_starts",
+    "likely_starts",
+    "queue_starts",
+]
 
 FUTURES: Final = 40
 """Drawn for a band."""
@@ -63,32 +74,75 @@ class _Certain:
 
 def guaranteed_start(present: Present, nodes: int, limit: float) -> Generator[int, None, float]:
     """When a job of so many nodes and seconds starts by everybody's time limits; see `replay` for the parts."""
-    (span,) = yield from replay(present, _Certain(present), [OwnJob(nodes, limit, limit)], depth=_ALL)
-    return span.start
+    (start,) = yield from guaranteed_starts(present, [OwnJob(nodes, limit, limit)])
+    return start
+
+
+def guaranteed_starts(
+    present: Present, jobs: Sequence[OwnJob], by_submission: bool = False
+) -> Generator[int, None, list[float]]:
+    """The same of jobs of which some come after others."""
+    spans = yield from replay(present, _Certain(present), jobs, by_submission=by_submission, depth=_ALL)
+    return [span.start for span in spans]
 
 
 def likely_starts(
     present: Present, past: QueuePast, nodes: int, limit: float, seed: int = 0, work: float = math.inf
 ) -> Generator[int, None, list[float]]:
-    """When such a job starts in each of 40 drawn futures, ascending. They are fewer where they take more `work` than
-    that (about 2 microseconds each), and none where it is not enough for 20: a deep queue."""
-    drawing, spent = Drawing(present, past, seed), 0
-    starts: list[float] = []
-    while len(starts) < FUTURES and (spent < work or len(starts) < _FEWEST):
-        parts, here = replay(present, drawing.draw(len(starts)), [OwnJob(nodes, limit, limit)], depth=_ALL), 0
+    """When such a job starts in each of 40 drawn futures, ascending; see `drawn_starts`."""
+    own = [OwnJob(nodes, limit, limit)]
+    found = yield from drawn_starts(Drawing(present, past, seed), lambda _draw: own, work=work)
+    return found[0] if found else []
+
+
+def queue_starts(
+    present: Present, past: QueuePast, places: Sequence[int], seed: int = 0, work: float = math.inf
+) -> Generator[int, None, list[list[float]]]:
+    """When each of those who wait at these places of `Present.waiting` starts; see `drawn_starts`."""
+    return (
+        yield from _drawn(
+            Drawing(present, past, seed), lambda draw: replay_queue(present, draw, places, depth=_ALL), work
+        )
+    )
+
+
+def drawn_starts(
+    drawing: Drawing,
+    jobs: Callable[[Draw], Sequence[OwnJob]],
+    by_submission: bool = False,
+    work: float = math.inf,
+) -> Generator[int, None, list[list[float]]]:
+    """When each job starts in each of 40 drawn futures, ascending; `jobs` says how long they run in one. There are
+    fewer futures where they take more `work` than that (about 2 microseconds each), and none at all (an empty list)
+    where it is not enough for 20: a deep queue."""
+    return (
+        yield from _drawn(
+            drawing,
+            lambda draw: replay(drawing.present, draw, jobs(draw), by_submission=by_submission, depth=_ALL),
+            work,
+        )
+    )
+
+
+def _drawn(
+    drawing: Drawing, follow: Callable[[Draw], Generator[int, None, list[Span]]], work: float
+) -> Generator[int, None, list[list[float]]]:
+    futures: list[list[Span]] = []
+    spent = 0
+    while len(futures) < FUTURES and (spent < work or len(futures) < _FEWEST):
+        parts, here = follow(drawing.draw(len(futures))), 0
         while True:
             try:
                 done = next(parts)
             except StopIteration as end:
-                (span,) = end.value
+                futures.append(end.value)
                 break
             here += done
             if here > work / _FEWEST:
                 return []
             yield done
-        starts.append(span.start)
         spent += here
-    return sorted(starts)
+    return [sorted(span.start for span in spans) for spans in zip(*futures, strict=True)]
 
 
 def band_of(starts: Sequence[float], now: float, wider: float = 0.0) -> Band:

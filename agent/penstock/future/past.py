@@ -10,6 +10,7 @@ import math
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from penstock.api import AccountingRecord, Job, JobState, Snapshot
@@ -110,6 +111,10 @@ class PastRecorder:
             until = min(end, (hour + 1) * HOUR)
             self._watched[hour] += until - begin  # type: ignore[assignment]
             begin = until
+
+    def shares(self, most: int = ENOUGH) -> int:
+        """Of how many ended jobs it is known which share of their limits they have run; `most` is many."""
+        return sum(1 for _ in islice((job for job in self._ended.values() if job.used is not None), most))
 
     def past(self, snapshot: Snapshot, own: tuple[float, ...] = ()) -> QueuePast:
         """What is known by now, with the jobs of this look that have not ended; `own` is from accounting."""

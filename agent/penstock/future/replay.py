@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, Protocol
 from penstock.future.present import Present
 from penstock.future.steps import cut
 
-__all__ = ["DEPTH", "HORIZON", "Arrival", "Drawn", "OwnJob", "Span", "replay"]
+__all__ = ["DEPTH", "HORIZON", "Arrival", "Drawn", "OwnJob", "Span", "replay", "replay_queue"]
 
 HORIZON: Final = 30 * 86400.0
 """Seconds from now after which a replay ends: what has not started by then never does."""
@@ -92,6 +92,13 @@ def replay(
 ) -> Generator[int, None, list[Span]]:
     """The span of each of our jobs, all submitted now, in parts (see `Pace.walk`), each the work done since."""
     return _Replay(present, drawn, jobs, by_submission, depth, protect).run()
+
+
+def replay_queue(
+    present: Present, drawn: Drawn, places: Sequence[int], *, depth: int = DEPTH, protect: float = math.inf
+) -> Generator[int, None, list[Span]]:
+    """The span of each of those who wait at these places of `Present.waiting`, nothing of ours being submitted."""
+    return _Replay(present, drawn, (), False, depth, protect, places).run()
 
 
 class _Levels:
@@ -166,6 +173,7 @@ class _Replay:
         by_submission: bool,
         depth: int,
         protect: float,
+        queue: Sequence[int] | None = None,
     ) -> None:
         self._present, self._drawn, self._jobs, self._by_submission = present, drawn, jobs, by_submission
         self._depth, self.protect = depth, protect
@@ -207,7 +215,11 @@ class _Replay:
             for parent in job.after:
                 self._children[parent].append(i)
         self.looked = 0
-        self._spans = [Span(math.inf, math.inf) for _ in jobs]
+        # Those whose spans are asked for: ours, or some of those who wait.
+        behind = len(present.running)
+        numbers = range(self._first, len(self._width)) if queue is None else [behind + place for place in queue]
+        self._followed = {j: i for i, j in enumerate(numbers)}
+        self._spans = [Span(math.inf, math.inf) for _ in self._followed]
         self._queue += [(0.0, self._first + i) for i, job in enumerate(jobs) if not job.after]
         self.shut: list[tuple[float, int, tuple[int, ...]]] = []  # when, -1 closes and 1 opens, cells
         for closed in present.closed:
@@ -230,9 +242,9 @@ class _Replay:
         return [sum(cells[c] for c in self._cells_of[a]) for a in self._areas]
 
     def run(self) -> Generator[int, None, list[Span]]:
-        """Until the last of ours has started."""
+        """Until the last of those that are followed has started."""
         now, last = self._present.now, self._present.now + HORIZON
-        left = len(self._jobs) - self._look(now)
+        left = len(self._followed) - self._look(now)
         number, coming = 0, self._drawn.arrival(0)
         done = 20 + len(self._width) // 4
         while left:
@@ -294,7 +306,7 @@ class _Replay:
             self._cells[cell] += sign * count
 
     def _look(self, now: float) -> int:
-        """Start whoever can; how many of ours did."""
+        """Start whoever can; how many of those that are followed did."""
         width, area, free = self._width, self._area, self.free
         places = [i for i, (_, j) in enumerate(self._queue[: self._depth]) if width[j] <= free[area[j]]]
         self.looked += min(len(self._queue), self._depth) // 2
@@ -312,7 +324,7 @@ class _Replay:
                 plan.reserve(j)
         self._queue = [entry for entry in self._queue if entry[1] not in gone]
         self.looked += len(self._queue)
-        return sum(1 for j in gone if 0 <= j - self._first < len(self._jobs))
+        return sum(1 for j in gone if j in self._followed)
 
     def _start(self, j: int, plan: _Plan, now: float) -> None:
         cells, left = [0] * len(self._cells), self._width[j]
@@ -327,8 +339,8 @@ class _Replay:
         plan.take(given, self._until[j])
         insort(self._running, (self._until[j], j))
         heappush(self._ends, (now + self._run[j], j))
-        if 0 <= j - self._first < len(self._jobs):
-            self._spans[j - self._first] = Span(now, now + self._run[j])
+        if j in self._followed:
+            self._spans[self._followed[j]] = Span(now, now + self._run[j])
 
     def levels(self, area: int, now: float) -> _Levels:
         """What is free of an area if nobody more starts."""

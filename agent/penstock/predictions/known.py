@@ -3,7 +3,7 @@ accounting tells of the caller's own jobs."""
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 
 from penstock.api import Snapshot
@@ -17,19 +17,23 @@ from penstock.slurm.base import Reader
 from penstock.state.ownership import is_readable
 from penstock.state.store import Store
 
-__all__ = ["known_past"]
+__all__ = ["kept_past", "known_past"]
+
+
+def kept_past(config: Config, cluster: str, snapshot: Snapshot) -> tuple[QueuePast, Misses]:
+    """The same from the state file alone."""
+    path = config.agent.state_dir / "penstock.db"
+    with suppress(NotPermitted, StoreError):  # another's
+        if is_readable(path):
+            with closing(Store.read_only(path)) as store:
+                return past_in(store, cluster, snapshot), misses_in(store, cluster)
+    return QueuePast(), Misses()
 
 
 async def known_past(config: Config, backend: Reader, cluster: str, snapshot: Snapshot) -> tuple[QueuePast, Misses]:
     """How long jobs ran and who came, and what bands of starts have missed. Raises nothing: what cannot be had is not
     known."""
-    past, misses, path = QueuePast(), Misses(), config.agent.state_dir / "penstock.db"
-    try:
-        if is_readable(path):
-            with closing(Store.read_only(path)) as store:
-                past, misses = past_in(store, cluster, snapshot), misses_in(store, cluster)
-    except (NotPermitted, StoreError):
-        pass  # another's
+    past, misses = kept_past(config, cluster, snapshot)
     if len(past.used) < ENOUGH and config.asa.history:
         try:
             own = used_in(await backend.history(since=backend.now() - config.asa.history))

@@ -55,7 +55,7 @@ class Predictions:
             say=_kept_aside,
         )
         self.recorder = Recorder(store, clock, _kept_aside)
-        self.starts = StartWatch(store, clock, self.recorder.past, _kept_aside)
+        self.starts = StartWatch(store, clock, self.recorder.past, self.recorder.knows, _kept_aside)
         self.model_store = ModelStore(
             store,
             clock.now,

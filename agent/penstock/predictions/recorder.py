@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.api import AccountingRecord, Decision, Snapshot
 from penstock.errors import StoreError
-from penstock.future.past import PastRecorder, QueuePast, used_in
+from penstock.future.past import ENOUGH, PastRecorder, QueuePast, used_in
 from penstock.host.clock import Clock
 from penstock.state.store import Store
 
@@ -46,14 +46,21 @@ class Recorder:
         if snapshot.taken_at == self._seen_at:
             return []
         self._seen_at = snapshot.taken_at
+        few = self._past.shares() < ENOUGH
         self._past.see(snapshot)
-        if not 0 <= self._clock.now() - self._saved_at < _SAVE_AFTER:
+        # Commands have it from the file: at once when it first is enough to conclude from.
+        if (few and self._past.shares() >= ENOUGH) or not 0 <= self._clock.now() - self._saved_at < _SAVE_AFTER:
             self._save()
         return []
 
     def next_wake(self, now: float) -> float | None:
         """None: it takes what pictures there are."""
         return None
+
+    def knows(self) -> bool:
+        """Whether the past is known well enough to draw from: less work than `past`."""
+        shares = self._past.shares()
+        return shares >= ENOUGH or shares + len(_used(self._store)) >= ENOUGH
 
     def past(self, snapshot: Snapshot) -> QueuePast:
         """What is known by now, with the jobs of this look."""

@@ -16,7 +16,7 @@ from penstock.core.pace import at_once
 from penstock.errors import StoreError
 from penstock.future.bands import Band, Misses, band_of, likely_starts
 from penstock.future.cluster import WAITS_FOR_NODES, Cluster
-from penstock.future.past import ENOUGH, QueuePast
+from penstock.future.past import QueuePast
 from penstock.future.present import Present
 from penstock.future.turns import believed
 from penstock.host.clock import Clock, Rest
@@ -37,17 +37,18 @@ _SAVE_AFTER: Final = 3600.0
 
 
 class StartWatch:
-    """A controller of the loop that decides nothing. `past` is what is known at a look, `say` is told what of the state
-    cannot be used, and why."""
+    """A controller of the loop that decides nothing. `past` is what is known at a look, which `knows` is to be asked
+    before, for it takes less; `say` is told what of the state cannot be used, and why."""
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
         past: Callable[[Snapshot], QueuePast],
+        knows: Callable[[], bool] = lambda: True,
         say: Callable[[str, str], None] = lambda key, why: None,
     ) -> None:
-        self._store, self._clock, self._past, self._say = store, clock, past, say
+        self._store, self._clock, self._past, self._knows, self._say = store, clock, past, knows, say
         self._key = ""
         self._misses = Misses()
         self._open: dict[int, Band] = {}
@@ -83,6 +84,8 @@ class StartWatch:
         job = _newest(snapshot, self._open)
         if job is not None:
             self._rest = Rest(now, now + _EVERY)
+            if not self._knows():
+                return []
             self._task = asyncio.ensure_future(self._expect(snapshot, self._past(snapshot), job))
         return []
 
@@ -91,8 +94,6 @@ class StartWatch:
         return None
 
     async def _expect(self, snapshot: Snapshot, past: QueuePast, job: Job) -> None:
-        if len(past.used) < ENOUGH:
-            return
         try:
             band = await asyncio.to_thread(_band, snapshot, past, job)
         except Exception:

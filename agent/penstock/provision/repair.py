@@ -16,8 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from typing import Final, NamedTuple, Protocol
 
+from penstock.provision.dag import one_site, ranks
 from penstock.provision.moving import Place, in_order
 
 __all__ = ["CAN_BEGIN_EARLIER", "FOR_THE_BETTER", "Drop", "Free", "Holes", "SlotChange", "StageNow", "StageProgress"]
@@ -215,13 +217,11 @@ def _moves(
     return out
 
 
-def _upward(stages: Sequence[StageNow]) -> Callable[[StageNow], float]:
+def _upward(stages: Sequence[StageNow]) -> Callable[[StageNow], Fraction]:
     """HEFT's rank: the seconds from a stage's begin to the end of all that comes after it."""
-    behind = {stage.name: 0.0 for stage in stages}
-    for stage in reversed(stages):
-        for parent in stage.after:
-            behind[parent] = max(behind[parent], behind[stage.name] + stage.duration)
-    return lambda stage: behind[stage.name] + stage.duration
+    dag = one_site([(stage.name, stage.nodes, stage.duration, stage.after) for stage in stages])
+    rank = {stage.name: rank for stage, rank in zip(stages, ranks(dag), strict=True)}
+    return lambda stage: rank[stage.name]
 
 
 def _free(place: Place) -> Free:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -41,7 +41,17 @@ from penstock.workflow.strategy import BetterCut, Rules
 
 T = TypeVar("T")
 
-__all__ = ["PATIENT", "CutComparison", "CutForecast", "better_cut", "compare", "cuts_of", "told_change", "told_time"]
+__all__ = [
+    "PATIENT",
+    "CutComparison",
+    "CutForecast",
+    "better_cut",
+    "compare",
+    "cuts_of",
+    "run_times",
+    "told_change",
+    "told_time",
+]
 
 _MOST_CUTS: Final = 16
 _MOST: Final = 200
@@ -339,14 +349,15 @@ class _Trial:
 
     def __init__(self, workflow: Workflow, drawing: Drawing, rules: Rules, work: int) -> None:
         self._workflow, self._drawing, self.work = workflow, drawing, work
-        self._by_submission = rules.basic or rules.accrues or rules.weight_age == 0 or rules.may_age
+        self._by_submission = rules.by_submission
         self._units: dict[Cut, tuple[Stage, ...]] = {}
         self.done = 0
 
     def run(self, number: int, cuts: Sequence[Cut]) -> Generator[int, None, list[tuple[float, float]] | None]:
         """The makespan (s) and the node-seconds of each of these cuts in that future; None if that is too much work."""
         draw = self._drawing.draw(number)
-        took = dict(self._took(draw))
+        stages = self._workflow.stages
+        took = dict(zip([stage.name for stage in stages], run_times(stages, self._drawing, draw), strict=True))
         found = []
         for cut in cuts:
             if cut not in self._units:
@@ -382,19 +393,20 @@ class _Trial:
             yield done
         return None
 
-    def _took(self, draw: Draw) -> Iterator[tuple[str, float]]:
-        """How long (s) each stage runs in this future: as its file says, one of the times that it took before, or where
-        nobody has said a share of its limit."""
-        stages = self._workflow.stages
-        chances = draw.own_chances(len(stages))
-        shares = self._drawing.own_shares(chances)
-        for stage, chance, share in zip(stages, chances, shares, strict=True):
-            if stage.took:
-                yield stage.name, stage.took[int(chance * len(stage.took))]
-            elif stage.guessed:
-                yield stage.name, float(share) * stage.time_limit
-            else:
-                yield stage.name, stage.run_time
+
+def run_times(stages: Sequence[Stage], drawing: Drawing, draw: Draw) -> list[float]:
+    """How long (s) each stage runs in this future: as its file says, one of the times that it took before, or where
+    nobody has said a share of its limit. To be asked for once of a draw."""
+    chances = draw.own_chances(len(stages))
+    shares = drawing.own_shares(chances)
+    return [
+        stage.took[int(chance * len(stage.took))]
+        if stage.took
+        else float(share) * stage.time_limit
+        if stage.guessed
+        else stage.run_time
+        for stage, chance, share in zip(stages, chances, shares, strict=True)
+    ]
 
 
 def told_time(seconds: float) -> str:

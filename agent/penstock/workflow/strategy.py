@@ -86,6 +86,11 @@ class Rules:
             return True
         return None if self.weight_age is None else False
 
+    @property
+    def by_submission(self) -> bool:
+        """Whether a stage stands in the queue where it was submitted, whatever it depends on."""
+        return self.basic or self.accrues or self.weight_age == 0 or self.may_age
+
     @classmethod
     def of(cls, site: SiteConfig, *, age_while_dependent: bool = False) -> Rules:
         """The rules that a cluster's settings make. `age_while_dependent`: an administrator allows it."""

@@ -172,7 +172,9 @@ class Point(Part):
 
 class Placed(Part):
     """A stage in its slot, and on which nodes (numbers of processors, in a file). Where the slot is shorter than the
-    stage's limit: that limit, and how probable it is that the stage takes longer than its slot."""
+    stage's limit: that limit, and how probable it is that the stage takes longer than its slot. `likely`: when it
+    starts as one of a chain of jobs in the queue, without slots; absent for a file, with --reserve, and where nodes
+    must have something."""
 
     name: str
     start: float
@@ -181,6 +183,7 @@ class Placed(Part):
     on: list[int] | list[str]
     limit: float | None = absent()
     overrun: float = absent()
+    likely: QueueStart = absent()
 
 
 class OnFront(Point):

@@ -109,6 +109,29 @@ def test_a_plan(queue):
     assert "The chosen one" in queue("plan", "flow.yaml", "--method", "greedy", "--alpha", "0").stdout
 
 
+def test_a_plans_stages_say_when_they_would_start_in_the_queue(queue, monkeypatch):
+    stages = told(queue, "plan", "flow.yaml")["stages"]
+    assert stages[0]["likely"]["guaranteed"] < stages[1]["likely"]["guaranteed"]
+    assert stages[0]["likely"]["likely"] is None
+    assert (
+        "When the stages likely start in the queue is not known: of too few jobs" in queue("plan", "flow.yaml").stdout
+    )
+
+    async def history(self, **_which):
+        ran = (JobState.COMPLETED, 0, 0.0, 0.0, 10.0, 370.0, 3600.0, 1)
+        return [AccountingRecord(i, "j", "alice", "batch", "q", "a", *ran) for i in range(30)]
+
+    monkeypatch.setattr(MockClient, "history", history)
+    first, second = (stage["likely"] for stage in told(queue, "plan", "flow.yaml")["stages"])
+    for found in (first, second):
+        assert found["low"] <= found["likely"] <= found["high"] <= found["guaranteed"]
+    # The first one finds a free node at once; the second comes after it, and jobs run a tenth of their limits.
+    assert first["likely"] < second["likely"] < second["guaranteed"] - 500
+    shown = queue("plan", "flow.yaml").stdout
+    assert "likely start in the queue" in shown and "(9 in 10: " in shown
+    assert "likely" not in told(queue, "plan", "flow.yaml", "--cores", "1")["stages"][0]
+
+
 def test_best_effort_is_told_in_the_units_of_the_other_plans(queue):
     alone = told(queue, "plan", "flow.yaml", "--method", "best-effort", "--budget", "2")
     a_second = told(queue, "quote", "-N", "1", "-t", "10m")["quotes"][0]["c"]

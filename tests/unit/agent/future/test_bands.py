@@ -11,9 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.pace import at_once
-from penstock.future.bands import FUTURES, Band, Misses, band_of, guaranteed_start, likely_starts
+from penstock.future.bands import (
+    FUTURES,
+    Band,
+    Misses,
+    band_of,
+    drawn_starts,
+    guaranteed_start,
+    guaranteed_starts,
+    likely_starts,
+    queue_starts,
+)
+from penstock.future.draws import Drawing
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.present import Present, Running, Waiting
+from penstock.future.replay import OwnJob
 
 USER = "alice"
 
@@ -34,6 +46,26 @@ def test_what_limits_promise_and_what_is_likely():
     assert set(starts) <= {1800.0, 2700.0, 3600.0}
     assert band_of(starts, 0.0).likely == 1800.0, "each of the two runs a quarter of its hour, as the user's others did"
     assert at_once(likely_starts(present(free=2), past, 2, 600.0)) == [0.0] * FUTURES, "it can begin at once"
+
+
+def test_those_who_wait_start_where_a_job_like_them_would_and_jobs_after_others_later():
+    past = QueuePast((0.5,) * ENOUGH, by_user={USER: (0.25,) * 9 + (0.5,)})
+    here = present()
+    longer = Present(
+        0.0, (1,), ((0,),), (0,), here.running, (*here.waiting, Waiting(2, 0, 600.0, 0.0, "bob")), (), {"batch": 0}
+    )
+    first, second = at_once(queue_starts(longer, past, [0, 1]))
+    assert set(first) <= {900.0, 1800.0} and first[0] == 900.0, "when the running one ends"
+    assert set(second) <= {1800.0, 2700.0, 3600.0}, "as one that is submitted now"
+    assert at_once(queue_starts(longer, past, [1])) == [second]
+    chain = [OwnJob(2, 600.0, 300.0), OwnJob(1, 600.0, 300.0, (0,))]
+    assert at_once(guaranteed_starts(here, [OwnJob(2, 600.0, 600.0), OwnJob(1, 600.0, 600.0, (0,))])) == [
+        7200.0,
+        7800.0,
+    ]
+    starts = at_once(drawn_starts(Drawing(here, past, 0), lambda _draw: chain))
+    own = at_once(likely_starts(here, past, 2, 600.0))
+    assert starts == [own, [at + 300.0 for at in own]]
 
 
 def test_in_a_deep_queue_futures_are_fewer_and_at_last_none():

@@ -8,7 +8,7 @@ import pytest
 from factories import ManualClock, make_job, make_snapshot
 
 from penstock.api import AccountingRecord, JobState
-from penstock.future.past import QueuePast
+from penstock.future.past import ENOUGH, QueuePast
 from penstock.predictions.recorder import Recorder, keep_used, past_in
 from penstock.state.store import Store
 
@@ -42,6 +42,22 @@ def test_what_was_seen_is_there_for_the_next_agent_and_for_a_command(store):
     again.start("here")
     assert again.past(look) == recorder.past(look) == past_in(store, "here", look)
     assert past_in(store, "elsewhere", look) == QueuePast()
+
+
+def test_a_command_has_it_as_soon_as_it_is_enough(store):
+    recorder = Recorder(store, ManualClock(0.0))
+    recorder.start("here")
+    for count in (ENOUGH - 1, ENOUGH):
+        over = [
+            make_job(i, "n1", state=JobState.COMPLETED, submit=10.0, start=20.0, end=70.0, time_limit=100.0)
+            for i in range(count)
+        ]
+        assert asyncio.run(recorder.reconcile(make_snapshot(over, at=100.0 + count))) == []
+        assert recorder.knows() == (count == ENOUGH)
+        assert len(past_in(store, "here", make_snapshot()).used) == (ENOUGH if count == ENOUGH else 0)
+    again = Recorder(store, ManualClock(0.0))
+    keep_used(store, [], 5.0)
+    assert not again.knows()
 
 
 def test_accounting_counts_for_the_users_own(store):

@@ -26,9 +26,14 @@ def store():
 class Watched:
     """A watch that is shown one picture after the other: all eight nodes run for a while, and others wait for them."""
 
-    def __init__(self, store, past=PAST, say=lambda key, why: None):
-        self.clock = ManualClock(0.0)
-        self.watch = StartWatch(store, self.clock, lambda snapshot: past, say)
+    def __init__(self, store, past=PAST, say=lambda key, why: None, knows=True):
+        self.clock, self.gathered = ManualClock(0.0), 0
+
+        def gather(snapshot):
+            self.gathered += 1
+            return past
+
+        self.watch = StartWatch(store, self.clock, gather, lambda: knows, say)
         self.watch.start("here")
 
     async def see(self, at, *jobs):
@@ -85,7 +90,9 @@ def test_who_is_gone_or_has_something_else_to_wait_for_is_not_judged(store):
 
 
 def test_without_history_or_in_a_deep_queue_nothing_is_expected(store, monkeypatch):
-    Watched(store, QueuePast()).show((10, waiting(2, 9)), (300, started(2, 290)))
+    new = Watched(store, QueuePast(), knows=False)
+    new.show((10, waiting(2, 9)), (300, started(2, 290)))
+    assert new.gathered == 0, "that takes a while, and is for nothing"
     monkeypatch.setattr(starts, "_WORK", 1.0)
     Watched(store).show((10, waiting(2, 9), waiting(3, 8)), (300, started(2, 290), waiting(3, 8)))
     assert len(misses_in(store, "here")) == 0
