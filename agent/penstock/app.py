@@ -29,6 +29,7 @@ from penstock.core.loop import Loop
 from penstock.core.metrics import Metrics
 from penstock.core.observe import Observer
 from penstock.core.reloading import taken_over
+from penstock.core.viewing import shared_look
 from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable, UserError
 from penstock.holding.passes import Slots
 from penstock.holding.reservations import pricing_rules
@@ -258,6 +259,7 @@ class App:
             None if self.store.path == ":memory:" else Environments(Path(self.store.path).parent),
             self.predictions.recorder.past,
         )
+        self.observer.shared = shared_look(self.config, site.cluster)
         self.predictions.start(site.cluster)
         self.messenger.configure(self.config, site.mail_domain)
         join(self.messenger, self.executor, self.workflows, self.clock)

@@ -77,6 +77,12 @@ def _address(value: str | None) -> str | None:
     return value
 
 
+def _view(value: str) -> str:
+    if value not in ("auto", "off") and not Path(value).is_absolute():
+        raise ValueError("must be auto, off, or the absolute path of a socket")
+    return value
+
+
 def _bytes(value: object) -> object:
     if not isinstance(value, str) or value.strip().isdecimal():
         return value
@@ -123,6 +129,7 @@ Release = Annotated[
     PlainSerializer(release_name),
     WithJsonSchema({"type": "string", "examples": ["25.05.3"]}),
 ]
+View = Annotated[str, AfterValidator(_view)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_address)]
 File = Annotated[Path, AfterValidator(_at_home)]
@@ -183,6 +190,12 @@ class SlurmSection(_Section):
     )
     mock_socket: File | None = Field(None, description="Socket of the simulated Slurm.")
     min_interval: Seconds = Field(10.0, description="Shortest time between two looks at the queue.")
+    view: View = Field(
+        "auto",
+        description="Looks by the site's view (penstock site-view): auto where its socket is, at a PATH, or off. "
+        "Without an answer from it, Slurm itself is asked.",
+    )
+    view_user: Name = Field("penstock-view", description="The user that the site's view runs as; root may, too.")
     timeout: Seconds = Field(30.0, description="Time limit of one Slurm command.")
     request_burst: int = Field(30, ge=4, description="Requests that may be made at once; then at the next key's rate.")
     requests_per_second: Annotated[Finite, Field(gt=0)] = Field(2.0, description="Lasting rate of requests to Slurm.")

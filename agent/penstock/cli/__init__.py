@@ -69,6 +69,7 @@ _COMMANDS: Final = {
         "doctor": ("penstock.cli.doctor:doctor", "Say what works here, what does not, and what would change it."),
         "config": ("penstock.cli.agent:config", "Check and show the configuration."),
         "agent": ("penstock.cli.agent:agent", "Run the agent until SIGTERM; SIGHUP reloads its configuration."),
+        "site-view": ("penstock.cli.siteview:site_view", "Look at Slurm once for all users of this host."),
         "tick": ("penstock.cli.tick:tick", "Do one pass of the agent and end."),
         "pause": ("penstock.cli.pause:pause", "Have the agent do nothing until `penstock resume`."),
         "resume": ("penstock.cli.pause:resume", "Lift pauses: those that were set with these options."),

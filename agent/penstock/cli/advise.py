@@ -15,9 +15,10 @@ from penstock.cli.options import number
 from penstock.cli.output import emit_json, table
 from penstock.cli.shortening import DAYS, named
 from penstock.config import Config, load
+from penstock.core.viewing import whole_look
 from penstock.errors import PenstockError
 from penstock.future.bits import BitProfile
-from penstock.holding.reservations import pricing_rules, take_snapshot
+from penstock.holding.reservations import pricing_rules
 from penstock.provision.advice import Advice, advise, past_runs, runs_needed
 from penstock.provision.live import from_snapshot
 from penstock.values.durations import duration_text
@@ -70,7 +71,7 @@ def advise_(risk: float | None, days: int, as_json: bool) -> None:
 
 async def _look(config: Config, since: float) -> tuple[Sequence[AccountingRecord], Snapshot]:
     async with backend_of(config) as backend:
-        return await backend.history(since=since), await take_snapshot(backend)
+        return await backend.history(since=since), await whole_look(config, backend)
 
 
 def _free(config: Config, shown: Snapshot, name: str) -> tuple[BitProfile, float, int] | None:

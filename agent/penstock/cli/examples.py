@@ -57,6 +57,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
             ("penstock elastic farm.yaml", "A file with `elastic: {min: 1, max: 8, use: farm, tasks: tasks.txt}`."),
             ("penstock elastic farm.yaml --dry-run", "The job script, to look at."),
         ),
+        "site-view": (("penstock site-view --age 30s", "Half as many looks, in the foreground."),),
         "env": (('eval "$(penstock env)"', "Before sbatch of an MPI program."),),
         "hold cancel": (("penstock hold cancel 4", "Give hold 4 back."),),
         "hold grant": (("penstock hold grant pst-1a2b.request", "A user's request, as an operator."),),

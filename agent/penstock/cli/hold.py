@@ -25,12 +25,13 @@ from penstock.cli.planning import LiveSource, Where, cluster_options
 from penstock.cli.times import TIME
 from penstock.config import load
 from penstock.core.executor import Concern, Payload
+from penstock.core.viewing import take_snapshot
 from penstock.errors import Infeasible, NotNow, PenstockError, UserError
 from penstock.holding import requests
 from penstock.holding.holds import NOT_PERMITTED
 from penstock.holding.idle import IdleJob, idle_submission
 from penstock.holding.ledger import Ledger, ledger_path, open_ledger
-from penstock.holding.reservations import Reservations, pricing_rules, take_snapshot
+from penstock.holding.reservations import Reservations, pricing_rules
 from penstock.provision.holding import METHODS, Hold, HoldPhase, WantedSlot
 from penstock.provision.pricing import quote
 from penstock.state.ownership import is_readable

@@ -20,9 +20,10 @@ from penstock.cli.gantt import Bar
 from penstock.cli.memory import MEM
 from penstock.cli.times import parse_time_option
 from penstock.config import Config, load
+from penstock.core.viewing import whole_look
 from penstock.errors import UserError
 from penstock.future.plan import QueueSchedule
-from penstock.holding.reservations import pricing_rules, take_snapshot
+from penstock.holding.reservations import pricing_rules
 from penstock.provision.live import Needs, check_size, from_snapshot, partition_of
 from penstock.provision.pricing import Pricing
 from penstock.provision.queuefile import decimals, parse_number, parse_queue
@@ -257,7 +258,7 @@ def open_source(
 
 async def _look(config: Config) -> Snapshot:
     async with backend_of(config) as backend:
-        return await take_snapshot(backend)
+        return await whole_look(config, backend)
 
 
 def _read(path: Path) -> str:

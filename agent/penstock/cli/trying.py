@@ -51,15 +51,15 @@ async def _alone(config: Config, workflow: Workflow) -> Mapping[str, Any]:
     # Not needed where an agent answers, and slow to load.
     from penstock.cli.backends import backend_of
     from penstock.core.pace import at_once
+    from penstock.core.viewing import whole_look
     from penstock.future.cluster import Cluster
     from penstock.future.turns import believed
-    from penstock.holding.reservations import take_snapshot
     from penstock.predictions.known import known_past
     from penstock.workflow.forecast import PATIENT, compare
     from penstock.workflow.strategy import Rules
 
     async with backend_of(config) as backend:
-        site, snapshot = await backend.site(), await take_snapshot(backend)
+        site, snapshot = await backend.site(), await whole_look(config, backend)
         past, _ = await known_past(config, backend, site.cluster, snapshot)
     cluster = Cluster.of(believed(snapshot, site.scheduler_parameters))
     found = at_once(compare(workflow, cluster, past, Rules.of(site), work=PATIENT))

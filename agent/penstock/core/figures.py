@@ -10,6 +10,7 @@ from penstock.core.executor import Executor
 from penstock.core.families import Family, MetricSpec, by, by_one, copied, family, histogram, named, one
 from penstock.core.observe import Observer
 from penstock.core.pauses import FEATURES
+from penstock.sharedlook.client import OUTCOMES
 from penstock.slurm.budget import Metered
 from penstock.state.store import Store
 
@@ -39,6 +40,13 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
         ),
         MetricSpec("decisions_total", "counter", "New decisions by verb.", ("verb",)),
         MetricSpec("looks_total", "counter", "Looks at the whole queue that succeeded."),
+        MetricSpec(
+            "view_answers_total",
+            "counter",
+            "Looks that the site's view was asked for: used, or why Slurm was asked instead (absent, forged, slow, "
+            "broken, old, elsewhere, clock, private, busy), or that Slurm does not answer (slurm).",
+            ("outcome",),
+        ),
         MetricSpec("snapshot_timestamp_seconds", "gauge", "When Slurm was seen last; 0: never."),
         MetricSpec(
             "snapshot_usable", "gauge", "Whether the last look at Slurm was complete, so that the agent acts on it."
@@ -102,6 +110,8 @@ def of_observer(observer: Observer) -> Iterator[Family]:
     """What is known of the picture of Slurm."""
     last = observer.last
     yield one(METRICS["looks_total"], observer.looks)
+    answers = by_one(observer.shared.outcomes) if observer.shared is not None else {}
+    yield family(METRICS["view_answers_total"], answers, by(OUTCOMES))
     # A picture that never came has the time of the failed try.
     yield one(METRICS["snapshot_timestamp_seconds"], last.taken_at if last is not None and observer.looks else 0.0)
     yield one(METRICS["snapshot_usable"], last is not None and last.usable)

@@ -1,7 +1,8 @@
 """One shared look at Slurm per pass: a frozen Snapshot, with what is stale or failed marked.
 
 However many callers ask, Slurm is asked at most once per `min_interval`; when it does not answer, the old picture is
-kept, its problems say so, and the next try waits longer and longer.
+kept, its problems say so, and the next try waits longer and longer. Where the site has a view that all its users share,
+that is asked first, but never for a look to act on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Protocol
 
 from penstock.api import License, Node, Partition, Reservation, Snapshot
 from penstock.errors import NotNow, PenstockError
@@ -17,16 +19,40 @@ from penstock.host.clock import Clock, Rest
 from penstock.slurm.base import Reader
 from penstock.values.backoff import backoff
 
-__all__ = ["Observer"]
+__all__ = ["Observer", "Shared"]
 
 _LONGEST_BACKOFF = 300.0
 _SLOW_EVERY = 300.0  # partitions, reservations and licences, which people change; jobs and nodes change by themselves
 
 
+class Shared(Protocol):
+    """A look that others have taken."""
+
+    @property
+    def using(self) -> bool:
+        """Whether the last one came from there."""
+        ...
+
+    @property
+    def promise(self) -> float:
+        """How old it may be, in seconds."""
+        ...
+
+    @property
+    def outcomes(self) -> Mapping[str, int]:
+        """How often it was asked for, by how that went."""
+        ...
+
+    async def look(self, now: float) -> Snapshot | None:
+        """It, with the instant at which it was begun; None: ask Slurm. `SlurmUnavailable`: that does not answer."""
+        ...
+
+
 class Observer:
     """Takes and caches snapshots of one backend.
 
-    `min_interval`: seconds between two looks. `stale_after`: a picture older than this is marked stale.
+    `min_interval`: seconds between two looks. `stale_after`: a picture older than this is marked stale. `shared` has
+    looks that others have taken.
     """
 
     def __init__(self, backend: Reader, clock: Clock, *, min_interval: float, stale_after: float) -> None:
@@ -34,6 +60,7 @@ class Observer:
         self._clock = clock
         self.min_interval = min_interval
         self.stale_after = stale_after
+        self.shared: Shared | None = None
         self.looks = 0
         self.failures = 0
         self._last: Snapshot | None = None
@@ -60,12 +87,19 @@ class Observer:
             return None
         if not self._last.usable:
             return self._rest.end(self._clock.now())
-        return self._last.taken_at + self.min_interval if self._wanted else None
+        return self._last.taken_at + self._usual_age if self._wanted else None
+
+    @property
+    def _usual_age(self) -> float:
+        """How old a picture may be that is only looked at."""
+        if self.shared is not None and self.shared.using:
+            return max(self.min_interval, self.shared.promise)
+        return self.min_interval
 
     async def look(self, max_age: float | None = None) -> Snapshot:
         """A picture at most `max_age` seconds old (default: the interval between looks) if Slurm answers and may be
         asked; else the last one, with its problems."""
-        wanted = self.min_interval if max_age is None else max_age
+        wanted = self._usual_age if max_age is None else max_age
         async with self._lock:
             now = self._clock.now()
             age = float("inf") if self._last is None else now - self._last.taken_at
@@ -74,10 +108,12 @@ class Observer:
                 return self._last
             if self._last is not None and self._rest.lasts(now):
                 return self._marked(self._last, age)
-            return await self._take(now)
+            return await self._take(now, to_act_on=max_age is not None)
 
-    async def _take(self, now: float) -> Snapshot:
+    async def _take(self, now: float, *, to_act_on: bool) -> Snapshot:
         try:
+            if not to_act_on and (found := await self._by_others(now)) is not None:
+                return found
             if not 0 <= now - self._slow_at < _SLOW_EVERY:
                 self._partitions = MappingProxyType({p.name: p for p in await self._backend.partitions()})
                 self._reservations = tuple(await self._backend.reservations())
@@ -105,6 +141,17 @@ class Observer:
         self._last = Snapshot(
             now, jobs, nodes, self._partitions, reservations=self._reservations, licenses=self._licenses
         )
+        return self._last
+
+    async def _by_others(self, now: float) -> Snapshot | None:
+        """What others have seen; the last look where that is the newer one; None: Slurm is to be asked."""
+        found = await self.shared.look(now) if self.shared is not None else None
+        if found is None:
+            return None
+        self.looks += 1
+        self.failures, self._wanted, self._rest = 0, False, Rest()
+        if self._last is None or not self._last.usable or found.taken_at > self._last.taken_at:
+            self._last = found
         return self._last
 
     def _marked(self, snapshot: Snapshot, age: float) -> Snapshot:

@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from penstock.api import Snapshot
 from penstock.config import Config
 from penstock.core.executor import Executor
 from penstock.core.extensions import PRICING
+from penstock.core.viewing import take_snapshot
 from penstock.errors import NotNow, NotPermitted
 from penstock.holding.holds import Holds, RequestFolder
 from penstock.holding.ledger import ledger_path, open_ledger
@@ -35,7 +35,7 @@ from penstock.slurm.base import Reader
 from penstock.state.ownership import denied
 from penstock.workflow.state import WorkflowRun
 
-__all__ = ["LEAD", "Reservations", "pricing_rules", "take_snapshot"]
+__all__ = ["LEAD", "Reservations", "pricing_rules"]
 
 LEAD: Final = 10.0
 """Seconds that making a reservation may take."""
@@ -46,15 +46,6 @@ def pricing_rules(config: Config) -> Callable[[float], Pricing]:
     """The site's rules, made from what a node costs for a second. ConfigError if they are not installed, or broken."""
     rules: Callable[[float], Pricing] = PRICING.load(config.provision.pricing)
     return rules
-
-
-async def take_snapshot(backend: Reader) -> Snapshot:
-    """One whole look; jobs last, so that one that started meanwhile counts as holding its nodes."""
-    partitions = {p.name: p for p in await backend.partitions()}
-    reservations = tuple(await backend.reservations())
-    nodes = {n.name: n for n in await backend.nodes()}
-    jobs = {j.id: j for j in await backend.jobs()}
-    return Snapshot(backend.now(), jobs, nodes, MappingProxyType(partitions), reservations=reservations)
 
 
 def _requested(config: Config) -> RequestFolder | None:

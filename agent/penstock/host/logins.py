@@ -5,7 +5,7 @@ from __future__ import annotations
 import pwd
 from functools import lru_cache
 
-__all__ = ["login"]
+__all__ = ["login", "uid_of"]
 
 
 def login(uid: int) -> str:
@@ -14,6 +14,14 @@ def login(uid: int) -> str:
         return _known(uid)
     except KeyError:  # which is not remembered: the directory may be back soon
         return str(uid)
+
+
+def uid_of(user: str) -> int | None:
+    """The number of a user; None for one whom the site's directory does not know."""
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return None
 
 
 @lru_cache(1024)

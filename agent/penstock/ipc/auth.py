@@ -12,8 +12,6 @@ import asyncio
 import math
 import os
 import secrets
-import socket
-import struct
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -25,20 +23,13 @@ from dmr import credential
 from dmr.wire import Received
 from penstock.errors import NotNow, NotPermitted, StoreError
 
-__all__ = ["FRESH", "Verifier", "make_key", "peer_uid"]
+__all__ = ["FRESH", "Verifier", "make_key"]
 
 T = TypeVar("T")
 FRESH = 300.0
 _REMEMBERED = 100_000
 _MAX_DECODING = 4
 _MUNGE_LIMIT = 5.0
-
-
-def peer_uid(connection: socket.socket) -> int:
-    """The uid of the process at the other end of a Unix socket."""
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _pid, uid, _gid = struct.unpack("3i", raw)
-    return int(uid)
 
 
 def make_key(path: Path) -> credential.Key:

@@ -21,9 +21,9 @@ import structlog
 from dmr.wire import MAX_LINE
 from penstock.errors import ConfigError, PenstockError
 from penstock.host.filesystems import unusable
+from penstock.host.peers import peer_uid
 from penstock.ipc import descriptors, proof
 from penstock.ipc.audited import PEER
-from penstock.ipc.auth import peer_uid
 from penstock.ipc.far import FarDoor, refusal
 from penstock.ipc.gate import ConnectionBounds, Gate
 from penstock.ipc.limits import ByteBudget, Holding, RateLimit

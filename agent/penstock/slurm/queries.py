@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Self, TypeVar
 
 from penstock.api import (
@@ -36,6 +37,7 @@ from penstock.slurm.commands import CommandResult, CommandRunner
 from penstock.slurm.limit_queries import read_limits
 from penstock.slurm.meter import Meter
 from penstock.slurm.parse import ParseError, parse_tres
+from penstock.slurm.privacy import Privacy, coordinators_from_text, privacy_from_config
 from penstock.slurm.refusals import classify
 from penstock.slurm.texts import texts_from_json
 
@@ -197,6 +199,20 @@ class CliQueries:
             raise SlurmUnavailable(str(classify(done.stderr, changing=False)))
         rows = [line.strip().split("|") for line in done.stdout.splitlines()]
         return frozenset(row[0] for row in rows if len(row) == 2 and row[1] in _OVERSEE)
+
+    async def privacy(self) -> Privacy:
+        """What Slurm shows to whom, as far as the caller may see that: of who oversees and coordinates accounting says
+        all to an Operator. Raises `SlurmUnavailable`, also where accounting has to say it, and does not."""
+        text = await self._config()
+        try:
+            rule = privacy_from_config(text)
+            if not rule.hides or not records.site_from_text(text).accounting:
+                return rule
+            rows = await self._recorded("sacctmgr", "-nP", "show", "user", "withcoord", "format=User,AdminLevel,Coord")
+            oversee, coordinators = coordinators_from_text(rows)
+        except (KeyError, ValueError) as error:
+            raise SlurmUnavailable(f"what PrivateData hides from whom cannot be read: {error}") from error
+        return replace(rule, privileged=rule.privileged | oversee, coordinators=MappingProxyType(coordinators))
 
     async def memberships(self, cluster: str) -> Mapping[str, str]:
         """The accounts that the caller may submit under on a cluster, sorted, each with the QOS of a job that names

@@ -25,7 +25,8 @@ from penstock.errors import (
     PenstockError,
     StoreError,
 )
-from penstock.ipc.auth import make_key, peer_uid
+from penstock.host.peers import peer_uid
+from penstock.ipc.auth import make_key
 from penstock.ipc.client import ask, ask_agent
 from penstock.ipc.handlers import LocalDoor
 from penstock.ipc.server import Server
