@@ -95,9 +95,11 @@ mkdir -p "$root/usr/bin"
 ln -s "/$PLACE/bin/penstock" "$root/usr/bin/penstock"
 put 644 "$SOURCE/deploy/penstock-system.yaml" etc/penstock/penstock.yaml
 put 644 "$SOURCE/systemd/penstock.service" usr/lib/systemd/system/penstock.service
+put 644 "$SOURCE/systemd/penstock-site-view.service" usr/lib/systemd/system/penstock-site-view.service
 put 644 "$SOURCE/systemd/penstock-user.service" usr/lib/systemd/user/penstock-user.service
 sed -i 's|^ExecStart=%h/.local/bin/|ExecStart=/usr/bin/|' "$root/usr/lib/systemd/user/penstock-user.service"
 put 644 "$SOURCE/systemd/penstock.sysusers" usr/lib/sysusers.d/penstock.conf
+put 644 "$SOURCE/systemd/penstock-site-view.sysusers" usr/lib/sysusers.d/penstock-site-view.conf
 put 644 "$SOURCE/systemd/penstock.tmpfiles" usr/lib/tmpfiles.d/penstock.conf
 # For environments of others: the wheels of the library, of Snakemake's executor with the agent's that it is made for, and of
 # JupyterHub's spawner. libdmr as source, since it must fit their MPI.

@@ -139,6 +139,8 @@ class SiteFacts:
     """What the user may have, by account, in the default partition; none where Slurm holds nobody to limits."""
     messages: str | Trouble | None = None
     """The ways that messages to people take; None: there are none."""
+    view: str | Trouble | None = None
+    """What the site's view has answered, by its socket; None: there is none, or it is not to be used."""
     requests: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 

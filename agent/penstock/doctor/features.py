@@ -71,7 +71,14 @@ def _always(_config: Config) -> bool:
 
 
 FEATURES: Final[Sequence[Spec]] = (
-    Spec("observe", "observe the queue", "user", _LOOK, ("private-data", "clock", "partitions"), wanted=_always),
+    Spec(
+        "observe",
+        "observe the queue",
+        "user",
+        _LOOK,
+        ("private-data", "clock", "partitions", "site-view"),
+        wanted=_always,
+    ),
     Spec(
         "agent",
         "run the agent, keep state",

@@ -34,6 +34,7 @@ def check_host(facts: SiteFacts) -> Iterator[Finding]:
     yield _munge(facts)
     yield _key(facts)
     yield _address(facts)
+    yield _view(facts)
     yield _pyslurm(facts)
     yield _pool(facts)
     yield _pool_folder(facts)
@@ -224,6 +225,20 @@ def _address(facts: SiteFacts) -> Finding:
         text = f"{name} resolves to {', '.join(addresses)} here: other hosts may not reach this one by that name"
         return note("address", text, change)
     return fine("address", f"programs find the agent at {name} ({', '.join(addresses)}), port of `dmr.listen`")
+
+
+def _view(facts: SiteFacts) -> Finding:
+    if isinstance(facts.view, Trouble):
+        return note(
+            "site-view",
+            f"not used, so Slurm is asked directly: {facts.view.why}",
+            "have it mended (`systemctl status penstock-site-view`), or set `slurm.view: off`",
+        )
+    if facts.view is not None:
+        return fine("site-view", facts.view)
+    off = facts.config.slurm.view == "off"
+    text = "`slurm.view` is off" if off else "the site has none (penstock site-view)"
+    return fine("site-view", f"{text}: Slurm is asked directly")
 
 
 def _pyslurm(facts: SiteFacts) -> Finding:

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from dmr import credential, launch, quirks
-from penstock.api import JobSpec, Owner, OwnerLimits, Partition, SiteConfig
+from penstock.api import JobSpec, Owner, OwnerLimits, Partition, SiteConfig, plural
 from penstock.config import Config, find, load
 from penstock.core.backends import make_backend
 from penstock.core.extensions import POLICIES
 from penstock.core.off import off_in
+from penstock.core.viewing import shared_look
 from penstock.doctor.facts import Agent, AgentAddress, Folder, Mpi, Probe, QueueSize, Services, SiteFacts, Trouble
 from penstock.errors import AgentUnavailable, ConfigError, NotPermitted, PenstockError, StoreError, UserError
 from penstock.holding.requests import load_key
@@ -144,6 +145,7 @@ async def _ask_slurm(config: Config, limit: float) -> dict[str, object]:
             "history": await _answered(_history(backend, site), limit),
             "clusters": await _answered(_clusters(backend), limit),
             "skew": backend.now() - time.time(),
+            "view": await _answered(_view(config, backend, site), limit),
             "pyslurm": await _pyslurm(backend, site, limit),
         }
         found["requests"] = _requests(backend)
@@ -218,6 +220,18 @@ async def _history(backend: Reader, site: SiteConfig) -> int:
 
 async def _clusters(backend: Reader) -> tuple[str, ...]:
     return tuple(await backend.clusters())
+
+
+async def _view(config: Config, backend: Reader, site: SiteConfig) -> str | Trouble | None:
+    shared = shared_look(config, site.cluster)
+    if shared is None or (config.slurm.view == "auto" and not shared.path.exists()):
+        return None
+    seen = await shared.look(backend.now())
+    if seen is None:
+        return Trouble(f"{shared.path}: {shared.why}")
+    age = max(0.0, backend.now() - seen.taken_at)
+    jobs = plural(len(seen.jobs), "job")
+    return f"{shared.path}: a look {age:.0f} s old, never older than {shared.promise:.0f} s; {jobs}"
 
 
 async def _pyslurm(backend: Reader, site: SiteConfig | None, limit: float) -> str | Trouble | None:

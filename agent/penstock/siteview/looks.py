@@ -21,7 +21,8 @@ _RULE_EVERY: Final = 60.0
 _SLOW_EVERY: Final = (
     300.0  # partitions, reservations and licences, which people change; jobs and nodes change by themselves
 )
-_SPARE: Final = 0.2  # of the promise: for taking the next look, and for the way to the asker
+_WAY: Final = 0.5  # seconds from the service to the asker, and a bit
+_LEAST: Final = 0.5  # of the promise: no look is taken before that, however long it takes
 _LOOK, _RULE = "look", "rule"
 
 
@@ -104,7 +105,7 @@ class Looks:
         self.promise = promise
         self._steady = steady
         self.instance = secrets.token_hex(8)
-        self.looks: LookCache[TakenParts] = LookCache(promise * (1 - _SPARE), steady, sleep)
+        self.looks: LookCache[TakenParts] = LookCache(promise - _WAY, steady, sleep)
         self._rules: LookCache[Privacy] = LookCache(_RULE_EVERY, steady, sleep)
         self._slow: tuple[list[Partition], list[Reservation], list[License]] = ([], [], [])
         self._slow_at = float("-inf")
@@ -149,7 +150,7 @@ class Looks:
 
     async def _take(self) -> TakenParts:
         """One look; jobs last, so that one that started meanwhile counts as holding its nodes."""
-        at, reader = self._reader.now(), self._reader
+        at, began, reader = self._reader.now(), self._steady(), self._reader
         if not 0 <= self._steady() - self._slow_at < _SLOW_EVERY:
             partitions, reservations = list(await reader.partitions()), list(await reader.reservations())
             self._slow = (partitions, reservations, list(await reader.licenses()))
@@ -162,6 +163,9 @@ class Looks:
             self._slow_at = float("-inf")  # a partition made since: read them again with the next look
         whole = await asyncio.to_thread(_packed, jobs, nodes, partitions, reservations, licenses)
         self._numbers += 1
+        # Whoever comes just before the next one is due waits for that, and has none that is too old.
+        took = self._steady() - began
+        self.looks.age = max(_LEAST * self.promise, self.promise - _WAY - 2 * took)
         return TakenParts(self._numbers, at, jobs, reservations, whole)
 
 

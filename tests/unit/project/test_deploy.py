@@ -222,8 +222,10 @@ def test_dpkg_takes_the_control_file(tmp_path):
 
 
 def test_the_user_that_purge_removes_is_the_one_that_was_made():
-    made = re.search(r'^u penstock - "(.+?)"', (PROJECT / "systemd" / "penstock.sysusers").read_text(), re.MULTILINE)
-    assert made and f":{made[1]}:" in (DEPLOY / "debian" / "postrm").read_text()
+    for unit in ("penstock", "penstock-site-view"):
+        text = (PROJECT / "systemd" / f"{unit}.sysusers").read_text()
+        made = re.search(r'^u penstock(?:-view)? - "(.+?)"', text, re.MULTILINE)
+        assert made and f":{made[1]}:" in (DEPLOY / "debian" / "postrm").read_text()
 
 
 # -- the image ---------------------------------------------------------------------------------------------------------

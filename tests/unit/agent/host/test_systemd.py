@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from outside import need_program
+from penstock.config import Config
+from penstock.core.viewing import VIEW_SOCKET
 from penstock.errors import ConfigError, LeaseLost, SlurmUnavailable, StateHeld, StateRefused, StoreError, UserError
 from penstock.host import sdnotify
 from penstock_lab.agent_world import World, virtual
@@ -36,7 +38,14 @@ def analyze(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
 
 
-@pytest.mark.parametrize(("name", "manager"), [("penstock.service", "--system"), ("penstock-user.service", "--user")])
+@pytest.mark.parametrize(
+    ("name", "manager"),
+    [
+        ("penstock.service", "--system"),
+        ("penstock-site-view.service", "--system"),
+        ("penstock-user.service", "--user"),
+    ],
+)
 def test_systemd_finds_no_fault_with_the_units(tmp_path, name, manager):
     # It looks for the program, which is not installed here.
     text = re.sub(r"(?m)^ExecStart=\S+", f"ExecStart={sys.executable}", (UNITS / name).read_text())
@@ -45,10 +54,11 @@ def test_systemd_finds_no_fault_with_the_units(tmp_path, name, manager):
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_the_system_unit_is_exposed_by_no_more_than_2(tmp_path):
-    done = analyze("security", "--offline=true", "--threshold=20", str(UNITS / "penstock.service"), folder=tmp_path)
+@pytest.mark.parametrize("name", ["penstock.service", "penstock-site-view.service"])
+def test_the_system_units_are_exposed_by_no_more_than_2(tmp_path, name):
+    done = analyze("security", "--offline=true", "--threshold=20", str(UNITS / name), folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"Overall exposure level for penstock.service: [01]\.\d", done.stdout)
+    assert re.search(rf"Overall exposure level for {name}: [01]\.\d", done.stdout)
 
 
 def settings(name: str) -> dict[str, str]:
@@ -66,8 +76,23 @@ def test_what_the_agent_counts_on_is_in_the_units():
         passing = {error.exit_code for error in (StateHeld, SlurmUnavailable, StoreError, LeaseLost)}
         assert not passing & final
     assert system["User"] == "penstock" and "PrivateUsers" not in system
+    view = settings("penstock-site-view.service")
+    assert (view["User"], view["RuntimeDirectory"]) == (Config().slurm.view_user, VIEW_SOCKET.parent.name)
+    assert view["Type"] == "notify" and {UserError.exit_code, ConfigError.exit_code} == {
+        int(code) for code in view["RestartPreventExitStatus"].split()
+    }
     # Slurm hands these on to the jobs that are submitted.
     assert not {"UMask", "LimitNOFILE"} & user.keys()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make users and folders of others")
+def test_the_user_of_the_view_is_made(tmp_path):
+    (tmp_path / "etc").mkdir()
+    file = str(UNITS / "penstock-site-view.sysusers")
+    words = [need_program("systemd-sysusers", "systemd"), f"--root={tmp_path}", file]
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    name, *_, home, shell = (tmp_path / "etc/passwd").read_text().strip().split(":")
+    assert (name, home, shell) == (Config().slurm.view_user, "/", "/usr/sbin/nologin")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make users and folders of others")

@@ -31,15 +31,28 @@ def test_one_look_serves_all_and_is_never_older_than_promised(tmp_path):
         assert first.partitions == {"batch": PARTITION} and first.reservations == (RESERVATION,)
         assert first.licenses == (License("matlab", 4, 1),) and first.taken_at == 5000.0 and first.usable
         assert scene.reader.asked.count("jobs") == 1
-        scene.clock.at += 11.0
+        scene.clock.at += 14.0
         assert (await scene.look(askers[0])).taken_at == 5000.0
         assert scene.reader.asked.count("jobs") == 1
-        scene.clock.at += 3.0
+        scene.clock.at += 1.0
         scene.reader.queue = [MINE]
         newer = await scene.look(askers[0])
-        assert newer.taken_at == 5014.0 and newer.jobs == {1: MINE}
+        assert newer.taken_at == 5015.0 and newer.jobs == {1: MINE}
         assert scene.reader.asked.count("jobs") == 2 and scene.reader.asked.count("partitions") == 1
         assert askers[0].using and askers[0].promise == 15.0 and askers[0].outcomes == {"used": 3}
+
+    in_scene(tmp_path, work)
+
+
+def test_the_longer_a_look_takes_the_earlier_the_next_one_is_taken(tmp_path):
+    async def work(scene):
+        scene.reader.takes = 0.5  # for each of five requests, and for two of the later looks
+        assert await scene.look(scene.asker()) is not None
+        for _ in range(20):
+            scene.clock.at += 1.0
+            head, _parts = await scene.looks.for_viewer(Viewer(ME, "me"), {})
+            assert head.age <= 15.0
+        assert scene.reader.asked.count("jobs") == 3
 
     in_scene(tmp_path, work)
 
