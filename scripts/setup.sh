@@ -15,6 +15,7 @@ EXTRAS=${1:-all,dev}
 COMPILER_PROGRAMS="cc make pkg-config cmake gfortran"
 COMPILER_PACKAGES="gcc libc6-dev gfortran make pkg-config cmake"
 SLURM_PACKAGES="slurm-wlm slurmdbd slurm-wlm-mysql-plugin slurm-wlm-basic-plugins munge mariadb-server"
+ENGINE_PACKAGES="docker.io docker-compose"
 
 # shellcheck source=scripts/own-folder.sh
 source "$ROOT/scripts/own-folder.sh"
@@ -137,6 +138,8 @@ fetch_packages() {
         fi
         installed chromium || wanted+=(chromium fonts-liberation)
         installed sshfs || wanted+=(sshfs openssh-sftp-server)
+        # shellcheck disable=SC2206 # a list of words
+        if wants_engine; then wanted+=($ENGINE_PACKAGES); fi
         ;;
     esac
     if [ "${#wanted[@]}" -gt 0 ]; then apt_install "${wanted[@]}"; fi
@@ -180,6 +183,20 @@ setup_sshfs() {
     fi
 }
 
+# Not where there is one, or where it would begin to run by itself: an engine is the machine's own business there.
+wants_engine() {
+    [ ! -d /run/systemd/system ] && ! { installed docker dockerd && { docker compose version || installed docker-compose; }; } \
+        >/dev/null 2>&1
+}
+
+# For the tests of the image, which start it themselves and end it.
+setup_engine() {
+    if wants_engine && is_root && command -v apt-get >/dev/null; then
+        # shellcheck disable=SC2086
+        apt_install $ENGINE_PACKAGES || say "no engine for containers: the image is not tested"
+    fi
+}
+
 # pyslurm builds against the headers of exactly one Slurm release, so it comes only where that release is.
 setup_pyslurm() {
     local release
@@ -208,6 +225,7 @@ case ",$EXTRAS," in *,dev,*)
     setup_prometheus
     setup_browser
     setup_sshfs
+    setup_engine
     ;;
 esac
 PATH=$VENV/bin:$PATH

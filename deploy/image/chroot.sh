@@ -29,7 +29,8 @@ build() {
         "${upload[@]}" \
         --customize-hook="upload '$HERE/build.sh' /usr/local/sbin/penstock-image-build" \
         --customize-hook="upload '$HERE/start.sh' /usr/local/sbin/penstock-image-start" \
-        --customize-hook="chroot \"\$1\" bash /usr/local/sbin/penstock-image-build ${inside[*]}" \
+        --customize-hook="chroot \"\$1\" bash /usr/local/sbin/penstock-image-build system" \
+        --customize-hook="chroot \"\$1\" bash /usr/local/sbin/penstock-image-build packages ${inside[*]}" \
         --customize-hook="rm \"\$1\"/tmp/*.deb" \
         "$RELEASE" "$dir"
     chmod 755 "$dir/usr/local/sbin/penstock-image-start"

@@ -20,6 +20,7 @@ attend() {
     return "$code"
 }
 
+echo whole >/run/penstock-role
 trap 'penstock cluster down' EXIT
 attend penstock cluster up --nodes "${PENSTOCK_NODES:-8}"
 

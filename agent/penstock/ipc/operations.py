@@ -146,7 +146,7 @@ def operations(
             "workflows": await shown(runs, pace),
             "malleable": [m.to_dict() for m in malleable.jobs.values() if uid in (0, m.uid)],
             "moldable": [m.to_dict() for m in moldable.jobs.values() if uid in (0, m.uid)],
-            "resizes": store.resizes() if uid in (0, os.geteuid()) else [],
+            "resizes": [r for r in store.resizes() if uid in (0, os.geteuid(), r["uid"])],
         }
 
     async def explain(uid: int, request: Mapping[str, Any]) -> object:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from penstock.cli.gantt import require
-from penstock.config import Config
+from penstock.config import Config, load
 from penstock.host import logs
 from penstock_lab.demo.accounting import difference
 from penstock_lab.demo.arena import VirtualArena
 from penstock_lab.demo.compare import Comparison, Outcome, Way, compare
 from penstock_lab.demo.gantt import Panel, draw
+from penstock_lab.demo.present import present_site
 from penstock_lab.demo.report import checks, print_summary
 from penstock_lab.demo.resizing import Resizing, run_resized
-from penstock_lab.demo.sites import NODES, Site, mock_site, slurm_site
+from penstock_lab.demo.sites import NODES, Ground, mock_site, slurm_site
 from penstock_lab.demo.view import View
 
 __all__ = ["demo"]
@@ -28,14 +30,15 @@ _QUICK = Comparison(stages=(14.0, 14.0, 10.0), warm_ups=4, rival_seconds=4.0, ba
 
 
 @click.command()
-@click.option("--backend", type=click.Choice(["mock", "slurm"]), default="mock", show_default=True)
+@click.option("--backend", type=click.Choice(["mock", "slurm", "site"]), default="mock", show_default=True)
 @click.option("--quick", is_flag=True, help="Short stages.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("demo-out"), show_default=True)
 def demo(backend: str, quick: bool, out: Path) -> None:
     """Show a resized MPI job, and a workflow beside a plain chain.
 
     mock needs no Slurm: the workflow and the chain run in virtual time, the MPI job as real processes. slurm starts
-    a throw-away cluster of eight nodes on this machine. Exits 0 only if everything happened.
+    a throw-away cluster of eight nodes on this machine. site takes the Slurm and the agent that are here, for jobs of
+    yours: only where nobody else needs the nodes. Exits 0 only if everything happened.
     """
     require()
     logs.configure("error", "text")
@@ -43,31 +46,38 @@ def demo(backend: str, quick: bool, out: Path) -> None:
 
 
 async def _demo(backend: str, plan: Comparison, out: Path) -> int:
-    nodes = [f"n{i + 1}" for i in range(NODES)]
     console = Console(width=None if sys.stdout.isatty() else 120)
-    with View(nodes) as view:
-        view.say(f"starting {'a simulated' if backend == 'mock' else 'a real'} Slurm of {NODES} nodes, and the agent")
-        async with mock_site() if backend == "mock" else slurm_site(accrue_always=False, age_counts=True) as site:
+    async with _ground(backend) as ground:
+        with View(ground.nodes) as view:
             try:
-                resizing = await run_resized(site.arena, site.own, site.folder, NODES, view)
-                if site.accounting is not None and resizing.timeline is not None:
+                resizing = await run_resized(ground, view, sweep_seconds=0.2 if backend == "site" else 0.08)
+                if ground.accounting is not None and resizing.timeline is not None:
                     drawn = [bar for bar in resizing.timeline.bars if bar.job in resizing.jobs]
-                    resizing.booked, resizing.off = True, difference(drawn, await site.accounting(resizing.jobs))
+                    resizing.booked, resizing.off = True, difference(drawn, await ground.accounting(resizing.jobs))
                 if backend == "mock":
                     outcome = await _virtual_comparison(plan, view)
                 else:
-                    outcome = await compare(site.arena, plan, view, str(site.folder))
+                    outcome = await compare(ground.arena, plan, view, str(ground.folder))
             except BaseException:
-                _keep_log(site, out)
+                _keep_log(ground, out)
                 raise
             verdicts = checks(outcome, resizing)
             if not all(check.ok for check in verdicts):
-                _keep_log(site, out)
+                _keep_log(ground, out)
     picture = out / f"gantt-{backend}.png"
-    draw(picture, [*_of_resizing(resizing), *map(_of_way, outcome.ways)], nodes)
+    draw(picture, [*_of_resizing(resizing), *map(_of_way, outcome.ways)], ground.nodes)
     print_summary(console, outcome, resizing, verdicts)
     console.print(f"\nPicture: {picture}")
     return 0 if all(check.ok for check in verdicts) else 1
+
+
+def _ground(backend: str) -> AbstractAsyncContextManager[Ground]:
+    if backend == "site":
+        return present_site(load())
+    print(
+        f"starting {'a simulated' if backend == 'mock' else 'a real'} Slurm of {NODES} nodes, and the agent", flush=True
+    )
+    return mock_site() if backend == "mock" else slurm_site(accrue_always=False, age_counts=True)
 
 
 def _of_resizing(resizing: Resizing) -> list[Panel]:
@@ -93,9 +103,11 @@ async def _virtual_comparison(plan: Comparison, view: View) -> Outcome:
     return await compare(arena, plan, view, None)
 
 
-def _keep_log(site: Site, out: Path) -> None:
-    """What the agent said, for whoever looks into a failure."""
+def _keep_log(ground: Ground, out: Path) -> None:
+    """What the demo's own agent said, for whoever looks into a failure."""
+    if ground.agent_log is None:
+        return
     out.mkdir(parents=True, exist_ok=True)
     kept = out / "agent.log"
-    kept.write_bytes(site.agent_log.read_bytes())
+    kept.write_bytes(ground.agent_log.read_bytes())
     click.echo(f"The agent's log: {kept}", err=True)

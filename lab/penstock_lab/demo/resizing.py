@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock.api import JobSpec
-from penstock.slurm.base import Backend
-from penstock_lab.demo.arena import LiveArena
+from penstock_lab.demo.sites import Ground
 from penstock_lab.demo.timeline import Timeline
 from penstock_lab.demo.view import View
 
@@ -41,15 +40,19 @@ class Resizing:
     off: float | None = None
 
 
-async def run_resized(arena: LiveArena, own: Backend, folder: Path, nodes: int, view: View) -> Resizing:
-    """Run Jacobi fixed and malleable; a rival that needs all but two nodes makes the malleable one shrink."""
+async def run_resized(ground: Ground, view: View, *, sweep_seconds: float = 0.08) -> Resizing:
+    """Run Jacobi fixed and malleable; a rival that needs all but two nodes makes the malleable one shrink.
+
+    `sweep_seconds`: how long a sweep of the malleable one takes, of 300; it shall still run when all of that happens.
+    """
+    arena, own, folder, nodes = ground.arena, ground.own, ground.folder, len(ground.nodes)
     labels: dict[int, str] = {}
     timeline = Timeline(lambda job: labels.get(job.id, _RESIZER if job.dependency.startswith("expand") else "rival"))
     found = Resizing(timeline=timeline)
     environment = await arena.ask("env")
-    fixed = await own.submit(_jacobi(folder, "fixed", {}))
+    fixed = await own.submit(_jacobi(folder, "fixed", {}, 0.0))
     labels[fixed] = "fixed"
-    job = await own.submit(_jacobi(folder, "malleable", environment))
+    job = await own.submit(_jacobi(folder, "malleable", environment, sweep_seconds))
     labels[job] = "jacobi"
     view.say(f"job {job}: Jacobi on 2 nodes, malleable up to 4; job {fixed}: the same on 2 nodes throughout")
     rival: int | None = None
@@ -84,11 +87,11 @@ async def run_resized(arena: LiveArena, own: Backend, folder: Path, nodes: int, 
     return found
 
 
-def _jacobi(folder: Path, name: str, environment: dict[str, str]) -> JobSpec:
+def _jacobi(folder: Path, name: str, environment: dict[str, str], sweep_seconds: float) -> JobSpec:
     """300 sweeps: far from converged, so that a lost row would show."""
     command = [sys.executable, "-m", "dmr.launch", "-n", "2", "-ppn", "1", sys.executable, "-m", "dmr.examples.jacobi"]
     command += ["--rows", "192", "--cols", "192", "--sweeps", "300", "--check-every", "5"]
-    command += ["--min", "2", "--max", "4", "--factor", "2", "--sweep-seconds", "0.08" if environment else "0.0"]
+    command += ["--min", "2", "--max", "4", "--factor", "2", "--sweep-seconds", str(sweep_seconds)]
     command += ["--out", f"{folder}/{name}.npy", "--report", f"{folder}/{name}.jsonl"]
     return JobSpec(
         name=f"jacobi-{name}",

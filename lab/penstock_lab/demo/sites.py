@@ -27,25 +27,33 @@ from penstock_lab.demo.accounting import Held
 from penstock_lab.demo.arena import LiveArena
 from penstock_lab.mock.client import MockClient
 
-__all__ = ["Site", "mock_site", "slurm_site"]
+__all__ = ["Ground", "Site", "accounted", "mock_site", "slurm_site"]
 
 NODES = 8
 Accounting = Callable[[Collection[int]], Awaitable[list[Held]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where things run: the agent's arena, the demo user's own view of the cluster, a folder that user can write to.
-    `accounting` says who held which node by Slurm's own books, and `command` runs a command of Penstock as the demo
-    user with that agent; both None where Slurm is simulated."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """Where things run: the agent's arena, the demo user's own view of the cluster, a folder that user can write to,
+    the nodes. `agent_log` is None where the agent is not the demo's. `accounting` says who held which node by Slurm's
+    own books; None where Slurm is simulated."""
 
     arena: LiveArena
     own: Backend
     folder: Path
-    agent_log: Path
+    nodes: tuple[str, ...] = tuple(f"n{i + 1}" for i in range(NODES))
+    agent_log: Path | None = None
+    accounting: Accounting | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site(Ground):
+    """One with an agent of its own. `command` runs a command of Penstock as the demo user with that agent; None where
+    Slurm is simulated."""
+
     agent: subprocess.Popen[Any]
     config: Path
-    accounting: Accounting | None = None
     command: Callable[[Sequence[str]], subprocess.CompletedProcess[str]] | None = None
 
 
@@ -87,7 +95,8 @@ async def mock_site(alternatives: tuple[float, ...] | None = None) -> AsyncItera
             client = MockClient(cluster.socket)
             arena = LiveArena(folder / "agent" / "agent.sock", client, client, pause=0.25)
             await _until_answering(arena, agent, log)
-            yield Site(arena, client, folder, log, agent, Path(environment["PENSTOCK_CONFIG"]))
+            config = Path(environment["PENSTOCK_CONFIG"])
+            yield Site(arena=arena, own=client, folder=folder, agent_log=log, agent=agent, config=config)
         finally:
             _end(agent)
     finally:
@@ -150,12 +159,21 @@ async def slurm_site(
         try:
             arena = LiveArena(folder / "agent" / "agent.sock", own, others, pause=0.4)
             await _until_answering(arena, agent, log)
-            books = partial(_accounting, cluster.env)
+            books = partial(accounted, cluster.env)
 
             def command(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
                 return cluster.run_as(owner, [*_PENSTOCK, *words], env=environment, cwd=folder, timeout=120)
 
-            yield Site(arena, own, folder, log, agent, Path(environment["PENSTOCK_CONFIG"]), books, command)
+            yield Site(
+                arena=arena,
+                own=own,
+                folder=folder,
+                agent_log=log,
+                accounting=books,
+                agent=agent,
+                config=Path(environment["PENSTOCK_CONFIG"]),
+                command=command,
+            )
         finally:
             _end(agent)
             await own.close()
@@ -165,7 +183,7 @@ async def slurm_site(
         shutil.rmtree(place, ignore_errors=True)
 
 
-async def _accounting(env: Mapping[str, str], jobs: Collection[int]) -> list[Held]:
+async def accounted(env: Mapping[str, str], jobs: Collection[int]) -> list[Held]:
     """The rows of these jobs, one for each of their sizes, once all have ended. Raises `SlurmUnavailable` when that is
     not so within ten seconds: accounting lags."""
     names = ",".join(map(str, jobs))

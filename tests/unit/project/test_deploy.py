@@ -231,15 +231,21 @@ def test_the_user_that_purge_removes_is_the_one_that_was_made():
 # -- the image ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_dockerfile_names_what_is_there_and_what_runs_in_the_chroot():
+def dockerfile() -> list[tuple[str, str]]:
+    """Its steps: the word, and the rest of the line."""
     lines = re.sub(r"\\\n", " ", (DEPLOY / "Dockerfile").read_text()).splitlines()
-    steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
-    assert {word for word, _ in steps} <= {"FROM", "RUN", "COPY", "EXPOSE", "VOLUME", "ENTRYPOINT"}
+    return [(word, rest) for word, rest in (line.split(maxsplit=1) for line in lines if line and line[0] != "#")]
+
+
+def test_the_dockerfile_names_what_is_there_and_what_runs_in_the_chroot():
+    steps = dockerfile()
+    known = {"ARG", "FROM", "RUN", "COPY", "ENV", "EXPOSE", "VOLUME", "HEALTHCHECK", "ENTRYPOINT"}
+    assert {word for word, _ in steps} <= known
     stages = [rest.split() for word, rest in steps if word == "FROM"]
     names = {words[2] for words in stages if len(words) == 3 and words[1] == "AS"}
     placed = {}
     for word, rest in steps:
-        if word == "COPY":
+        if word == "COPY" and "--from" not in rest:
             source, target = rest.split()
             assert (PROJECT / source).exists(), source
             placed[target] = source
@@ -248,26 +254,75 @@ def test_the_dockerfile_names_what_is_there_and_what_runs_in_the_chroot():
     inside = {Path(target).name: source for target, source in placed.items()}
     (entry,) = (yaml.safe_load(rest) for word, rest in steps if word == "ENTRYPOINT")
     assert inside[entry[0]] == "deploy/image/start.sh"
+    (check,) = (rest.partition("CMD ")[2] for word, rest in steps if word == "HEALTHCHECK")
+    assert inside[yaml.safe_load(check)[0]] == "deploy/image/health.sh"
     assert any("penstock-image-build" in rest for word, rest in steps if word == "RUN")
     # Without Docker the same scripts come to the same places.
     chroot = (DEPLOY / "image" / "chroot.sh").read_text()
-    for target, source in placed.items():
-        if source.startswith("deploy/image/"):
-            assert f"upload '$HERE/{Path(source).name}' {target}" in chroot
+    for name in ("build", "start"):
+        assert f"upload '$HERE/{name}.sh' /usr/local/sbin/penstock-image-{name}" in chroot
+        assert placed[f"/usr/local/sbin/penstock-image-{name}"] == f"deploy/image/{name}.sh"
     system = yaml.safe_load((DEPLOY / "penstock-system.yaml").read_text())
     ports = {system[section]["listen"].rsplit(":", 1)[1] for section in ("dmr", "metrics")}
     assert ports == set(next(rest for word, rest in steps if word == "EXPOSE").split())
 
 
+def test_the_image_is_built_of_nothing_that_lies_about():
+    """What build-deb.sh reads is there; no history, which would make each build another one."""
+    kept = (PROJECT / ".dockerignore").read_text().splitlines()
+    assert kept[1] == "*"
+    allowed = [line[1:] for line in kept if line.startswith("!")]
+    assert not any(name.startswith((".git", "tests")) for name in allowed)
+    text = (DEPLOY / "build-deb.sh").read_text()
+    for name in re.findall(r'"\$SOURCE"?/([\w.]+)', text):
+        assert any(line.split("/")[0] == name for line in allowed), name
+    for name in ("pyproject.toml", "hatch_build.py", "LICENSE", "agent"):
+        assert name in allowed
+
+
+def compose(name: str) -> dict[str, dict]:
+    return yaml.safe_load((DEPLOY / name).read_text())
+
+
 def test_the_compose_file_fits_the_image():
-    ((name, service),) = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"].items()
+    ((name, service),) = compose("compose.yaml")["services"].items()
     assert f"exec -u pst-alice {name} " in (DEPLOY / "compose.yaml").read_text()
     context = (DEPLOY / service["build"]["context"]).resolve()
     assert context == PROJECT and (context / service["build"]["dockerfile"]).is_file()
     text = (DEPLOY / "image" / "start.sh").read_text()
     for variable in service["environment"]:
         assert variable in text or variable.startswith("PENSTOCK_METRICS__")
-    assert service["ports"] == ["127.0.0.1:9341:9341"], "the metrics know no users, but are nobody else's business"
+    (port,) = service["ports"]
+    assert re.fullmatch(r"127\.0\.0\.1:\S+:9341", port), "the metrics know no users, but are nobody else's business"
+
+
+def test_the_hosts_of_the_other_one_are_those_of_its_slurm():
+    said = compose("compose-nodes.yaml")
+    slurm = dict(
+        line.split("=", 1) for line in (DEPLOY / "site" / "slurm.conf").read_text().splitlines() if "=" in line
+    )
+    first, last = map(int, re.findall(r"n\[(\d+)-(\d+)\]", slurm["NodeName"])[0])
+    nodes = {f"n{i}" for i in range(first, last + 1)}
+    assert set(said["services"]) == {slurm["SlurmctldHost"], "login", *nodes}
+    image, roles = said["services"]["controller"]["image"], (DEPLOY / "image" / "site.sh").read_text()
+    hosts = {}
+    for name, service in said["services"].items():
+        assert service["hostname"] == name and service["image"] == image
+        program, role = service["entrypoint"]
+        assert program == "penstock-image-site" and f"\n{role}() {{" in roles
+        assert role == ("node" if name in nodes else name)
+        hosts[name] = service["networks"]["site"]["ipv4_address"]
+    assert len(set(hosts.values())) == len(hosts)
+    for service in said["services"].values():
+        assert dict(line.split(":", 1) for line in map(unexpanded, service["extra_hosts"])) == {
+            name: unexpanded(address) for name, address in hosts.items()
+        }
+    assert "exec -u pst-alice login " in (DEPLOY / "compose-nodes.yaml").read_text()
+
+
+def unexpanded(text: str) -> str:
+    """As it is with no variable set."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
 
 
 # Instead of unshare: late, and with nothing inside but a process 1 that is some time without a handler.

@@ -1,0 +1,72 @@
+"""The Slurm and the agent that are here already, for a demo by one of their users."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from penstock.api import Job
+from penstock.cli.handing import hand_over
+from penstock.config import Config
+from penstock.errors import UserError
+from penstock.host.homes import home
+from penstock.ipc.client import ask_agent
+from penstock.slurm.base import Backend
+from penstock.slurm.budget import BudgetLimits, RequestBudget
+from penstock.slurm.cli import CliBackend
+from penstock.workflow.model import Workflow
+from penstock_lab.demo.arena import LiveArena
+from penstock_lab.demo.sites import Ground, accounted
+
+__all__ = ["FEWEST", "present_site"]
+
+FEWEST: Final = 6
+"""Nodes that the demo needs: a job on two, its like on two to four, and others that want them."""
+
+
+class _PresentArena(LiveArena):
+    """With an agent that is another user's, as a site's is: jobs of workflows are submitted by the user's own command,
+    and the picture of the queue is what Slurm shows the user."""
+
+    def __init__(self, config: Config, own: Backend) -> None:
+        super().__init__(config.socket_path, own, own, pause=1.0)
+        self._config = config
+
+    async def submit(self, workflow: Workflow, strategy: str) -> int:
+        """As `penstock submit` does."""
+        number = await asyncio.to_thread(hand_over, self._config, workflow, strategy)
+        assert number is not None, "only where no agent answers"
+        return number
+
+    async def look(self) -> tuple[float, Sequence[Job]]:
+        """One request to Slurm."""
+        return self.now(), await self.mine.jobs()
+
+
+@asynccontextmanager
+async def present_site(config: Config) -> AsyncIterator[Ground]:
+    """All jobs are the caller's, the rivals too; what they write goes to a folder in the caller's home, which the nodes
+    must see, and which goes away in the end.
+
+    Raises `AgentUnavailable` where no agent answers, `UserError` where the cluster is too small.
+    """
+    await asyncio.to_thread(ask_agent, config, "ping")
+    often = RequestBudget(BudgetLimits(burst=100, per_second=20.0, user_submissions_burst=3600))
+    own = CliBackend(timeout=20, budget=often)
+    folder = Path(tempfile.mkdtemp(prefix="penstock-demo-", dir=home()))
+    try:
+        names = tuple(sorted({node.name for node in await own.nodes()}, key=lambda name: (len(name), name)))
+        if len(names) < FEWEST:
+            raise UserError(f"--backend site: the demo needs {FEWEST} nodes, and this cluster has {len(names)}")
+        arena = _PresentArena(config, own)
+        yield Ground(arena=arena, own=own, folder=folder, nodes=names, accounting=partial(accounted, os.environ))
+    finally:
+        await own.close()
+        shutil.rmtree(folder, ignore_errors=True)
