@@ -197,6 +197,13 @@ if [ "$HAVE_SLURM" = 0 ] || [ "$(id -u)" != 0 ]; then
 ################################################################################
 EOF
 fi
+if [ -e "$work/shared/no-engine" ]; then
+    echo
+    echo "################################################################################"
+    echo "##  NOT RUN: the image (tests/slurm/test_containers.py): no engine here."
+    sed 's/^/##  /' "$work/shared/no-engine" | cut -c1-300
+    echo "################################################################################"
+fi
 missing=$(cat "$work/unbuilt")
 if [ -n "$missing" ]; then
     echo

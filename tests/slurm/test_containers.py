@@ -107,7 +107,7 @@ class Nodes(Site):
             "all is idle", lambda: self.alice("sinfo -h -N -o %T | sort | uniq -c").split() == ["8", "idle"], 180, 1.0
         )
 
-    def jacobi(self, *, sweeps: int = 240, pause: float = 0.1, options: str = "", hold: float = 0.0) -> int:
+    def jacobi(self, *, sweeps: int = 240, pause: float = 0.4, options: str = "", hold: float = 0.0) -> int:
         """A malleable Jacobi on two nodes; its number."""
         run = "-m dmr.examples.jacobi"
         if hold:
@@ -115,7 +115,7 @@ class Nodes(Site):
             run = "slow.py"
         script = (
             f"#!/bin/bash\nexec python -m dmr.launch -n 2 -ppn 1 python {run} --rows 48 --cols 32 --sweeps {sweeps} "
-            f"--check-every 3 --min 2 --max 4 --factor 2 --sweep-seconds {pause} --out r.npy --report r.jsonl\n"
+            f"--check-every 3 --min 2 --max 4 --factor 2 --seconds {pause} --out r.npy --report r.jsonl\n"
         )
         words = f'rm -f r.npy r.jsonl; eval "$(penstock env)"; sbatch --parsable -J jacobi -N2 -t10 -o j.out {options}'
         return int(self.alice(f"{words} <<<{shlex.quote(script)}"))
@@ -172,7 +172,8 @@ def nodes(docker: Engine) -> Iterator[Nodes]:
 def test_every_node_is_a_host_and_healthy_means_that_it_serves(nodes: Nodes) -> None:
     nodes.alice(SUBMIT)
     limit = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null"
-    said = nodes.alice(f"srun -N8 -t1 bash -c 'echo $(hostname) $(hostname -i) $({limit})'")
+    address = "ip -br -4 address show eth0 | tr / ' ' | awk '{print $3}'"
+    said = nodes.alice(f"srun -N8 -t1 bash -c {shlex.quote(f'echo $(hostname) $({address}) $({limit})')}")
     rows = sorted(line.split() for line in said.splitlines())
     assert rows == [[name, f"{nodes.net}.{10 + i}", str(2 << 30)] for i, name in enumerate(NODES, 1)]
     until("the workflow ends", lambda: set(phases(nodes, "login")) == {"completed"}, 120, 1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from penstock_lab.demo.view import View
 
 __all__ = ["Resizing", "run_resized"]
 
-_PATIENCE = 150.0
+_PATIENCE = 300.0
 _RESIZER = "resizer"
 
 
@@ -40,19 +41,20 @@ class Resizing:
     off: float | None = None
 
 
-async def run_resized(ground: Ground, view: View, *, sweep_seconds: float = 0.08) -> Resizing:
+async def run_resized(ground: Ground, view: View, *, pace: Sequence[str] = ("--sweep-seconds", "0.08")) -> Resizing:
     """Run Jacobi fixed and malleable; a rival that needs all but two nodes makes the malleable one shrink.
 
-    `sweep_seconds`: how long a sweep of the malleable one takes, of 300; it shall still run when all of that happens.
+    `pace`: options that make each of the 300 sweeps of the malleable one last, so that it still runs when all of that
+    happens.
     """
     arena, own, folder, nodes = ground.arena, ground.own, ground.folder, len(ground.nodes)
     labels: dict[int, str] = {}
     timeline = Timeline(lambda job: labels.get(job.id, _RESIZER if job.dependency.startswith("expand") else "rival"))
     found = Resizing(timeline=timeline)
     environment = await arena.ask("env")
-    fixed = await own.submit(_jacobi(folder, "fixed", {}, 0.0))
+    fixed = await own.submit(_jacobi(folder, "fixed", {}, ()))
     labels[fixed] = "fixed"
-    job = await own.submit(_jacobi(folder, "malleable", environment, sweep_seconds))
+    job = await own.submit(_jacobi(folder, "malleable", environment, pace))
     labels[job] = "jacobi"
     view.say(f"job {job}: Jacobi on 2 nodes, malleable up to 4; job {fixed}: the same on 2 nodes throughout")
     rival: int | None = None
@@ -87,11 +89,11 @@ async def run_resized(ground: Ground, view: View, *, sweep_seconds: float = 0.08
     return found
 
 
-def _jacobi(folder: Path, name: str, environment: dict[str, str], sweep_seconds: float) -> JobSpec:
+def _jacobi(folder: Path, name: str, environment: dict[str, str], pace: Sequence[str]) -> JobSpec:
     """300 sweeps: far from converged, so that a lost row would show."""
     command = [sys.executable, "-m", "dmr.launch", "-n", "2", "-ppn", "1", sys.executable, "-m", "dmr.examples.jacobi"]
     command += ["--rows", "192", "--cols", "192", "--sweeps", "300", "--check-every", "5"]
-    command += ["--min", "2", "--max", "4", "--factor", "2", "--sweep-seconds", str(sweep_seconds)]
+    command += ["--min", "2", "--max", "4", "--factor", "2", *pace]
     command += ["--out", f"{folder}/{name}.npy", "--report", f"{folder}/{name}.jsonl"]
     return JobSpec(
         name=f"jacobi-{name}",
