@@ -1,53 +1,51 @@
-"""An administrator's choice: `throughput`, and of one owner's malleable jobs those with least work go first.
+"""An administrator's choice: of an owner's malleable jobs those with least work go first, on sizes that end most early.
 
 Many ends early make a short mean: who takes 500 node-seconds and stands behind one of 5,000 waits ten times as long as
 it would hold that one up. On one machine shortest job first is the best order there is, and with malleable jobs, which
 share the nodes as one machine, it is nearly so. What it costs is fairness: while short jobs keep coming, long ones
 wait.
 
-**How much work** a job is, is learned from jobs of the same kind that have run: an owner's programs with the same
-limits (minimum, maximum, preferred size). It is the node-seconds of a run on the fewest nodes, in the mean of all runs
-that were seen, by their own word (steps that are left, seconds of a step) and how long they had been running. A
-pending job is taken for one of a kind when it asks for the nodes that `penstock sbatch` asks for it (minimum to
-preferred size), or for minimum to maximum. Of an owner who has only one kind, and of jobs that look like none, nothing
-is said: they stay where they are.
+**The order.** How much work a pending job is, is learned from jobs of the same kind that have run (`future.kinds`): an
+owner's programs with the same limits. Of an owner who has only one kind, and of jobs that look like none, nothing is
+said: they stay where they are. Works that differ by less than a quarter or so count as the same, because they are
+means. The core does the rest: it puts a longer job back behind shorter ones *of the same owner*, once, by a nice value
+that the owner could have given it, too. Others' jobs gain a place by it, and lose none.
 
-Works that differ by less than a quarter or so count as the same, because they are means. The core does the rest: it
-puts a longer job back behind shorter ones *of the same owner*, once, by a nice value that the owner could have given
-it, too. Others' jobs gain a place by it, and lose none. Sizes are those of `throughput`.
+**Sizes.** While others wait, a node has a price, and each job one size that is best at it. Which price is best is found
+in each pass by playing all that run and wait through to their ends at several prices (`future.rollout`); that with the
+least sum of ends counts. Jobs shrink to their best size and no further (to the preferred size in any case), as
+in `throughput` only for one that waits and that Slurm's plan gives those nodes to: to that one's own best size, or at
+least half of it. A job whose speed is known on one size only is shrunk as by `throughput`, and all grow as there.
+
+All in the queue count alike in that sum, malleable or not, whoever owns them. How long those take that are not
+malleable is not known: their time limits, by the part of them that their owner's jobs have used. Of those who wait, the
+first 500 are played.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final
 
-from penstock.api import Offer, ResizeVerdict, Snapshot
+from penstock.api import Job, Offer, ResizeVerdict, Snapshot
+from penstock.future.kinds import Kinds
+from penstock.future.members import Member, room_for
 from penstock.future.queue import waiting
-from penstock_plugins.throughput import Throughput
+from penstock.future.rollout import Load, price, total
+from penstock_plugins.throughput import Pool, Throughput
 
 __all__ = ["Shortest"]
 
 _STEP: Final = math.log(1.25)
 """Works within such a factor have the same rank."""
-_KINDS: Final = 10_000
-"""Kinds that are remembered."""
-
-
-class _Kind(NamedTuple):
-    """An owner's jobs that ask for so many nodes."""
-
-    uid: int
-    fewest: int
-    most: int
-
-
-class _Work(NamedTuple):
-    """Node-seconds of a run, in the mean of so many."""
-
-    mean: float
-    runs: int
+_DEARNESSES: Final = tuple(0.15 * 1.5**k for k in range(9))
+"""What is tried: from where hardly anybody shrinks to where all do."""
+_FIRST: Final = 5
+"""The one to begin with: about 1, as by `future.rollout`."""
+_PLAYED: Final = 500
+"""Waiting jobs that are played through."""
 
 
 class Shortest(Throughput):
@@ -57,17 +55,17 @@ class Shortest(Throughput):
 
     def __init__(self) -> None:
         super().__init__()
-        self._works: dict[_Kind, _Work] = {}
-        self._seen: set[int] = set()
+        self._kinds = Kinds()
+        self._places: dict[str, int] = {}  # the last dearness, by partition
 
     def decide_all(self, offers: Sequence[Offer], snapshot: Snapshot) -> Mapping[int, ResizeVerdict]:
-        """The sizes of `throughput`; meanwhile it learns."""
-        verdicts = super().decide_all(offers, snapshot)
-        self._seen &= {offer.job for offer in offers}
-        for offer in offers:
-            if offer.job not in self._seen and (work := self._work(offer, snapshot)) is not None:
-                self._seen.add(offer.job)
-                self._learn(offer, snapshot.jobs[offer.job].uid, work)
+        """The sizes that all of these jobs should have now; meanwhile it learns."""
+        groups = self._memory.members(offers, snapshot)
+        self._kinds.learn(chain(*groups.values()), snapshot)
+        verdicts: dict[int, ResizeVerdict] = {}
+        for partition, members in groups.items():
+            price = self._price(partition, members, snapshot)
+            verdicts |= _Priced(partition, members, snapshot, self._kinds, price).verdicts()
         return verdicts
 
     def ranks(self, snapshot: Snapshot) -> Mapping[int, int]:
@@ -75,31 +73,75 @@ class Shortest(Throughput):
         found: dict[int, int] = {}
         for partition in snapshot.partitions:
             for job in waiting(snapshot, partition):
-                work = self._works.get(_Kind(job.uid, job.least_nodes, job.num_nodes))
-                if work is not None:
-                    found[job.id] = math.floor(math.log(max(work.mean, 1.0)) / _STEP)
+                if (work := self._kinds.work(job)) is not None:
+                    found[job.id] = math.floor(math.log(max(work, 1.0)) / _STEP)
         return found
 
-    def _work(self, offer: Offer, snapshot: Snapshot) -> float | None:
-        """Node-seconds of the whole run on the fewest nodes; None where the program does not say enough."""
-        start = snapshot.jobs[offer.job].start
-        if offer.steps_left is None or not offer.step_seconds or start is None:
-            return None
-        speeds = self._memory.speeds(offer.job)
-        seconds = offer.steps_left * offer.step_seconds + max(snapshot.taken_at - start, 0.0)
-        least = _nodes(offer.minimum, offer.per_node)
-        return seconds * speeds.at(least * offer.per_node) / speeds.at(offer.size) * least
+    def _price(self, partition: str, members: Sequence[Member], snapshot: Snapshot) -> float:
+        """What a node is worth for a second, in seconds of one job."""
+        jobs = waiting(snapshot, partition)[:_PLAYED]
+        if not jobs:
+            return 0.0
+        queue = [self._kinds.pending(job) for job in self._served(jobs)]
+        running = self._running(partition, members, snapshot)
+        nodes = len(snapshot.idle_nodes(partition)) + sum(load.nodes for load in running)
+        last = self._places.get(partition, _FIRST)
+        places = sorted(range(len(_DEARNESSES)), key=lambda place: abs(place - last))
+        ends = {place: total(running, queue, nodes, _DEARNESSES[place]) for place in places}
+        self._places[partition] = best = min(places, key=lambda place: ends[place])
+        return price(_DEARNESSES[best], len(running) + len(queue), nodes)
 
-    def _learn(self, offer: Offer, uid: int, work: float) -> None:
-        fewest = _nodes(offer.minimum, offer.per_node)
-        most = {max(size // offer.per_node, fewest) for size in (offer.preferred or offer.maximum, offer.maximum)}
-        for nodes in sorted(most):
-            kind = _Kind(uid, fewest, nodes)
-            before = self._works.pop(kind, _Work(0.0, 0))
-            self._works[kind] = _Work((before.mean * before.runs + work) / (before.runs + 1), before.runs + 1)
-            if len(self._works) > _KINDS:
-                self._works.pop(next(iter(self._works)))
+    def _served(self, jobs: Sequence[Job]) -> Iterator[Job]:
+        """These jobs in the order in which they will be served: each owner's known ones by their work, on the places
+        that they have together."""
+        works = {job.id: work for job in jobs if (work := self._kinds.work(job)) is not None}
+        lines: dict[int, list[Job]] = {}
+        for job in sorted((job for job in jobs if job.id in works), key=lambda job: works[job.id], reverse=True):
+            lines.setdefault(job.uid, []).append(job)
+        for job in jobs:
+            yield lines[job.uid].pop() if job.id in works else job
+
+    def _running(self, partition: str, members: Sequence[Member], snapshot: Snapshot) -> list[Load]:
+        found = [self._kinds.running(m) for m in members]
+        mine = {node for m in members for node in (m.offer.nodes or m.job.nodes)}
+        within = set(snapshot.partitions[partition].nodes) - mine
+        for job in snapshot.jobs.values():
+            if job.state.holds_nodes and (nodes := len(within.intersection(job.nodes))):
+                found.append(self._kinds.rigid(job, nodes, snapshot.taken_at))
+        return found
 
 
-def _nodes(size: int, per_node: int) -> int:
-    return -(-max(size, 1) // per_node)
+class _Priced(Pool):
+    """The malleable jobs of one partition, where a node has a price."""
+
+    def __init__(
+        self, partition: str, members: Sequence[Member], snapshot: Snapshot, kinds: Kinds, price: float
+    ) -> None:
+        super().__init__(partition, members, snapshot)
+        self._kinds, self._price = kinds, price
+        self._floors = {m.offer.job: self._floor(m) for m in members if m.speeds.known}
+
+    def _floor(self, m: Member) -> int:
+        """The fewest nodes that it is left with for others."""
+        best = self._kinds.running(m).best(self._price)
+        return best if m.offer.preferred is None else min(best, m.nodes_of(m.offer.preferred))
+
+    def _pays(self, m: Member, old: int, new: int, pending: Job, lacking: int, queue: int) -> bool:
+        floor = self._floors.get(m.offer.job)
+        if floor is None:
+            return super()._pays(m, old, new, pending, lacking, queue)
+        return m.nodes_of(new) >= floor
+
+    def _steps(self, pending: Job, queue: int) -> dict[int, int]:
+        """As there, but with room for the size that is best for `pending`, or most of what there is of that."""
+        load = self._kinds.pending(pending)
+        best = max(min(load.best(self._price), load.start or load.most), pending.least_nodes)
+        lacking = pending.least_nodes - self._plan.idle(self._snapshot.taken_at)
+
+        def cost(m: Member, old: int, new: int) -> float | None:
+            return m.later(old, new) if self._pays(m, old, new, pending, lacking, queue) else None
+
+        for nodes in range(best, max(-(-best // 2), pending.least_nodes) - 1, -1):
+            if found := room_for(pending, self._free, self._plan, cost, nodes):
+                return found
+        return {}

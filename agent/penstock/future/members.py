@@ -147,32 +147,41 @@ def under_way(members: Iterable[Member]) -> tuple[list[str], int]:
 
 
 def room_for(
-    pending: Job, members: Sequence[Member], plan: QueuePlan, cost: Callable[[Member, int, int], float | None]
+    pending: Job,
+    members: Sequence[Member],
+    plan: QueuePlan,
+    cost: Callable[[Member, int, int], float | None],
+    nodes: int = 0,
 ) -> dict[int, int]:
     """To which sizes members (by their place in the list) shrink so that `pending` can start; empty if that cannot be.
 
     Found step by step, each from one size of a member to the next below: always the step with the least
-    `cost(member, old, new)` for each node that it frees; None is a step that may not be taken.
+    `cost(member, old, new)` for each node that it frees; None is a step that may not be taken. `nodes`: on how many it
+    is to start, where that is more than the fewest that it takes.
     """
     sizes = {place: m.size for place, m in enumerate(members)}
     taken: list[tuple[int, int]] = []  # whom, and the size before
-    missing = pending.least_nodes - plan.idle(plan.now)
-    while missing > 0 or not plan.starts(pending, _given_up(members, sizes)):
+    lacking = max(pending.least_nodes, nodes) - plan.idle(plan.now)
+
+    def enough(sizes: Mapping[int, int], lacking: int) -> bool:
+        freed = sum(m.nodes_of(m.size) - m.nodes_of(sizes[place]) for place, m in enumerate(members))
+        return freed >= lacking and plan.starts(pending, _given_up(members, sizes))
+
+    while not enough(sizes, lacking):
         options = []
         for place, m in enumerate(members):
             smaller = m.next_below(sizes[place])
             if smaller is not None and (price := cost(m, sizes[place], smaller)) is not None:
                 freed = m.nodes_of(sizes[place]) - m.nodes_of(smaller)
-                options.append((price / freed, place, smaller, freed))
+                options.append((price / freed, place, smaller))
         if not options:
             return {}
-        _, place, smaller, freed = min(options)
+        _, place, smaller = min(options)
         taken.append((place, sizes[place]))
         sizes[place] = smaller
-        missing -= freed
     for place, before in reversed(taken):  # the last steps may have made earlier ones needless
         tried = {**sizes, place: before}
-        if before > sizes[place] and plan.starts(pending, _given_up(members, tried)):
+        if before > sizes[place] and enough(tried, lacking if nodes else 0):
             sizes = tried
     return {place: size for place, size in sizes.items() if size < members[place].size}
 

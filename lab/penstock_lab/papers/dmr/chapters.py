@@ -256,26 +256,31 @@ def near_the_bound(_out: Path | None, tell: Tell) -> Chapter:
         f"The workloads of table 4 in the mean of {len(nearness.SEEDS)} seeds, all jobs malleable and submitted as "
         "penstock sbatch does (minimum to preferred size): by how much the mean completion time is below that of jobs "
         "fixed at their maximum, and by how much it could be at most, even for a scheduler that knew all and resized "
-        "for nothing. In the queue's order: under throughput. Reordered: under shortest, an administrator's choice."
+        "for nothing. In the queue's order: under throughput. Reordered: under shortest, an administrator's choice. In "
+        "brackets: 95 % intervals, by resampling seeds."
     )
-    cells = [[f"{f.jobs}", f.order, f"{f.cut:.1f}", f"{f.at_most:.1f}", f"{f.missing:.1f}"] for f in found]
-    shown = [Table("Cut of completion time, %", ("jobs", "order", "cut", "at most", "missing"), cells)]
+    cells = [[f"{f.jobs}", f.order, f"{f.cut:.1f}", f"{f.at_most:.1f}", f.missing.told(".2f")] for f in found]
+    shown = [Table("Cut of completion time, %", ("jobs", "order", "cut", "at most", "missing, points"), cells)]
     rows = [f.row() for f in found]
     return Chapter("bound", "Near the bound", text, rows, shown, nearness.goals(found))
 
 
 def others_in_pairs(_out: Path | None, tell: Tell) -> Chapter:
     """What others lose by malleable jobs, in the simulator."""
-    found = [others_paired.judged(load, pairs) for load, pairs in others_paired.measure(tell=tell).items()]
+    found = [others_paired.judged(*which, pairs) for which, pairs in others_paired.measure(tell=tell).items()]
     text = (
         f"{others_paired.JOBS} of the paper's jobs, half of them malleable, and the same submissions with these kept "
-        "at the size that they started on; the others are rigid, at their maximum. Crowded: submitted every "
-        f"{paper.INTERARRIVAL:g} s on average, calm: every {paper.INTERARRIVAL * others_paired.LOADS['calm']:g} s. In "
+        "at the size that they started on; the others are rigid, at their maximum, and all are one user's. Crowded: "
+        f"submitted every {paper.INTERARRIVAL:g} s on average, calm: every {paper.INTERARRIVAL * others_paired.LOADS['calm']:g} s. In "
         "brackets: 95 % intervals, by resampling pairs. A delay below 0: the others begin earlier."
     )
-    columns = ("load", "pairs", "others' delay s", "began > 60 s later", "most s", "malleable jobs end earlier by s")
+    columns = (
+        *("policy", "load", "pairs", "others' delay s", "began > 60 s later", "most s"),
+        "malleable jobs end earlier by s",
+    )
     cells = [
-        [r.load, f"{r.pairs}", r.delay.told(".0f"), r.late.told(), f"{r.most:.0f}", r.gain.told(".0f")] for r in found
+        [r.policy, r.load, f"{r.pairs}", r.delay.told(".0f"), r.late.told(), f"{r.most:.0f}", r.gain.told(".0f")]
+        for r in found
     ]
     shown = [Table("Others beside malleable jobs", columns, cells)]
     return Chapter("others-pairs", "What others lose, in pairs", text, [r.row() for r in found], shown)
