@@ -141,9 +141,10 @@ class Worker:
         now = time.monotonic()
         if now - self._beaten >= _BEAT:
             beat = self.folder / "workers" / self.name
-            beat.touch()
-            os.utime(beat)
-            self._beaten = now
+            with contextlib.suppress(FileNotFoundError):  # the head has not begun
+                beat.touch()
+                os.utime(beat)
+                self._beaten = now
         for task in list(self.running):
             code = task.popen.poll()
             if code is not None:

@@ -365,6 +365,14 @@ def test_each_task_runs_once_and_a_head_goes_on_where_one_was(tmp_path: Path) ->
     assert [(tmp_path / f"ran-{n}").read_text() for n in range(9)] == ["x\n"] * 9
 
 
+def test_a_worker_that_is_there_before_its_head_waits_for_it(tmp_path: Path) -> None:
+    folder = tmp_path / "farm"
+    worker = Worker(folder, 1, name="early")
+    assert worker.step() and not worker.running
+    head = Head(["true"], folder)
+    assert until_over(head, worker) == 0
+
+
 def test_a_task_that_fails_is_tried_again_and_counted(tmp_path: Path) -> None:
     flaky = f"[ -e {tmp_path}/second ] || {{ touch {tmp_path}/second; exit 1; }}"
     head = Head([flaky, "exit 9"], tmp_path / "farm", tries=3)
