@@ -6,6 +6,7 @@
     accept  "I take up that epoch"         ->    Done, or Failure("stale-epoch"): then the application must not resize
     refuse  "I cannot", the nodes go back  ->    Done
     done    "the new ranks run, data moved"->    Done            (sent by the *new* rank 0)
+    ended   "how do these jobs stand?"     ->    Endings         (of a job script, see `dmr.ended`)
 
 Both sides build the dataclasses below; they validate themselves, so neither a wrong message nor a wrong program gets
 past its constructor. Every refusal is a `WireError` that names the field. Unknown operations are refused, unknown extra
@@ -41,6 +42,8 @@ __all__ = [
     "Check",
     "CheckReply",
     "Done",
+    "Ended",
+    "Endings",
     "Failure",
     "Finished",
     "Received",
@@ -73,6 +76,8 @@ _GRES: Final = re.compile(r"[A-Za-z0-9_.:,-]{0,200}")
 _CONSTRAINT: Final = re.compile(r"[A-Za-z0-9_.:&|*()\[\]=-]{0,200}")
 _SLURM_NAME: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127})?")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+_STATE: Final = re.compile(r"[A-Z][A-Z_]{0,31}")
+_MOST_JOBS: Final = 1000
 
 
 class WireError(ValueError):
@@ -257,6 +262,21 @@ class Finished(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ended(Request):
+    """A job script waits for other jobs of its user, `jobs`: how does each of them stand? Changes nothing."""
+
+    op: ClassVar[str] = "ended"
+    jobs: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        Request.__post_init__(self)
+        if not isinstance(self.jobs, tuple) or not 0 < len(self.jobs) <= _MOST_JOBS:
+            raise WireError("jobs", f"must be a list of 1 to {_MOST_JOBS} job numbers")
+        for job in self.jobs:
+            _int("jobs", job, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeRequest:
     """What the agent cannot do, because it is another user: ask Slurm for a job that holds `node_count` nodes.
 
@@ -335,6 +355,25 @@ class CheckReply:
             raise WireError("nodes", "must hold exactly `size` processes, `per_node` on each")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Endings:
+    """The answer to `ended`: by job number in text, the state of each that the agent has seen, in Slurm's word for it;
+    and in how many seconds to ask again."""
+
+    states: Mapping[str, str]
+    again_in: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.states, Mapping) or len(self.states) > _MOST_JOBS:
+            raise WireError("states", f"must have a state for each of at most {_MOST_JOBS} jobs")
+        for job, state in self.states.items():
+            if not isinstance(job, str) or not (job.isascii() and job.isdigit()):
+                raise WireError("states", "must be by job number")
+            if not isinstance(state, str) or not _STATE.fullmatch(state):
+                raise WireError("states", "must be words as Slurm has them")
+        _seconds("again_in", self.again_in)
+
+
 @dataclass(frozen=True)
 class Done:
     """The answer to accept, refuse and done: noted."""
@@ -352,8 +391,8 @@ class Failure:
         _text("message", self.message)
 
 
-Reply = CheckReply | Done | Failure
-_REQUESTS: Final[Mapping[str, type[Request]]] = {c.op: c for c in (Check, Announce, Accept, Refuse, Finished)}
+Reply = CheckReply | Endings | Done | Failure
+_REQUESTS: Final[Mapping[str, type[Request]]] = {c.op: c for c in (Check, Announce, Accept, Refuse, Finished, Ended)}
 # Fields that came after the first release: a peer that does not know them means their defaults.
 _LATER: Final = frozenset(
     {
@@ -372,7 +411,7 @@ _LATER: Final = frozenset(
 # What a check of release 0.1.0 says in the place of `requests_nodes`, and what it looks for in the answer.
 _CAN_ASK: Final = "errands"
 _TO_ASK: Final = "errand"
-_Message = TypeVar("_Message", Request, CheckReply, NodeRequest, Failure)
+_Message = TypeVar("_Message", Request, CheckReply, Endings, NodeRequest, Failure)
 _R = TypeVar("_R", bound=Request)
 
 
@@ -458,14 +497,14 @@ def _build(cls: type[_Message], body: Mapping[str, Any]) -> _Message:
                 continue
             raise WireError(f.name, "is missing")
         value = body[f.name]
-        if f.name == "nodes":
+        if f.name in ("nodes", "jobs"):
             value = tuple(value) if isinstance(value, list) else None
         elif f.name == "node_request" and isinstance(value, dict):
             try:
                 value = _build(NodeRequest, value)
             except WireError as error:
                 raise WireError("node_request", str(error)) from None
-        elif f.name in ("time", "in_seconds", "step_seconds", "time_limit", "patience"):
+        elif f.name in ("time", "in_seconds", "step_seconds", "time_limit", "patience", "again_in"):
             value = _float(value)
         elif f.name == "timings" and isinstance(value, dict):
             value = {k: _float(v) for k, v in value.items()}
@@ -504,4 +543,6 @@ def decode_reply(line: bytes) -> Reply:
         return _build(Failure, body)
     if ok is not True:
         raise WireError("ok", "must be true or false")
+    if "states" in body:
+        return _build(Endings, body)
     return _build(CheckReply, body) if "action" in body else Done()

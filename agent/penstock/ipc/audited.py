@@ -71,7 +71,7 @@ class RequestAudit:
             self._of_job(uid, verb, request, RecordOutcome.REFUSED, reply.error, reply.message, repeats=True)
         elif registered:
             self._of_job(uid, verb, request, RecordOutcome.DONE, "registered", "")
-        elif not isinstance(request, wire.Check):
+        elif not isinstance(request, wire.Check | wire.Ended):
             self._of_job(uid, verb, request, RecordOutcome.DONE, "", _said(request), repeats=verb in _REPEATED)
 
     def program_refused(self, uid: int | None, request: wire.Request, error: BaseException) -> None:

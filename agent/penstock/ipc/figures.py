@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from penstock.core.families import Family, Labels, MetricSpec, by, by_one, copied, family, named
+from penstock.core.families import Family, Labels, MetricSpec, by, by_one, copied, family, named, one
 from penstock.ipc.far import FarDoor
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.ipc.server import Server
@@ -21,6 +21,9 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
             "Requests to the agent by door and outcome. Doors: local (the command line), remote (MPI jobs), far "
             "(commands on other hosts, only if refused for lack of proof). Outcomes: ok, refused, malformed, failed.",
             ("door", "outcome"),
+        ),
+        MetricSpec(
+            "guard_questions_total", "counter", "Questions of waiting jobs about others, which Slurm was not asked."
         ),
         MetricSpec(
             "connections_refused_total", "counter", "Connections refused because too many were open.", ("door",)
@@ -38,6 +41,7 @@ def families(
     for door, answering in zip(doors, (local, remote), strict=True):
         if answering is not None:
             messages |= {(door, outcome): number for outcome, number in copied(answering.answers).items()}
+    yield one(METRICS["guard_questions_total"], remote.guards.asked if remote is not None else 0)
     zeros = by(doors, ("ok", "refused", "malformed", "failed"))
     if far is not None:  # whose proven requests are answered, and counted, at the local door
         messages["far", "refused"] = far.refused

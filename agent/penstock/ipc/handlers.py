@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from dmr import wire
-from penstock.api import Job, Offer
+from penstock.api import Job, Offer, Snapshot
 from penstock.audit.record import Door
 from penstock.core.observe import Observer
 from penstock.core.pace import Pace, Timed
@@ -20,6 +20,7 @@ from penstock.errors import NotNow, NotPermitted, PenstockError, UserError
 from penstock.host.clock import Clock
 from penstock.ipc.audited import RequestAudit
 from penstock.ipc.auth import Verifier
+from penstock.ipc.guards import GuardDesk
 from penstock.ipc.limits import RateLimit
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.machine import MalleableJob
@@ -30,6 +31,7 @@ _log = structlog.get_logger(__name__)
 
 _CHEAP = 0.01  # seconds of work for which a request counts once more
 _DEAREST = 200.0
+_GUARDS_LOOK = 15.0  # seconds: a look that is older is worth a new one, which is the site's view where there is one
 _A_PART = 1000  # characters of an answer that take about as long as a stage to look through
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _OFTEN = ("answer", "touched", "turn")
@@ -171,6 +173,7 @@ class RemoteDoor:
         self._of_user = of_user
         self._audit = audit
         self._told = RateLimit(10, 0.2)
+        self.guards = GuardDesk()
 
     async def answer(self, line: bytes) -> bytes:
         """The reply to one line."""
@@ -219,10 +222,12 @@ class RemoteDoor:
         if not self._serves(uid):
             raise NotPermitted("this agent serves its own user's jobs only")
         # What follows an offer is not held back: an answer to it must not get lost among checks.
-        questions = isinstance(request, wire.Check | wire.Announce)
+        questions = isinstance(request, wire.Check | wire.Announce | wire.Ended)
         if self._of_user is not None and not self._of_user.allows((uid, questions), self._clock.now()):
             return wire.Failure(error="busy", message="too many requests of this user's jobs")
         snapshot = self._observer.last
+        if isinstance(request, wire.Ended):
+            return self._ended(uid, request, snapshot)
         job = snapshot.jobs.get(request.job) if snapshot else None
         if job is None:
             known = self._controller.jobs.get(request.job)
@@ -250,6 +255,13 @@ class RemoteDoor:
                 self._controller.done(request.job, request.epoch, request.timings)
                 return wire.Done()
         return wire.Failure(error="bad-request", message="unknown operation")
+
+    def _ended(self, uid: int, request: wire.Ended, snapshot: Snapshot | None) -> wire.Reply:
+        now = self._clock.now()
+        answer = self.guards.answer(uid, request, snapshot, now)
+        if snapshot is None or not 0 <= now - snapshot.taken_at < _GUARDS_LOOK:
+            self._want_look()
+        return answer
 
     def _not_seen_yet(self, request: wire.Request) -> wire.Reply:
         """A job that started since the last look: no action now, and a look soon."""

@@ -2,8 +2,11 @@
 
 It works without an agent. A job that has succeeded leaves an empty file in a folder of the user's home, which compute
 nodes share; that costs Slurm nothing, is exact, and outlasts Slurm's memory of the job. It only says "succeeded", so
-whoever finds no mark asks Slurm as well, at once and then every 30 s: `squeue` for jobs in the controller's memory,
-`sacct` for others. Marks older than a month are removed by the jobs that come later. Text only.
+whoever finds no mark asks as well, at once and then now and then: the agent that `DMR_AGENT` names (`dmr.ended`), which
+has looked at the queue anyway and says when to ask again; and where that does not answer twice, or does not know the
+job, Slurm: `squeue` for jobs in the controller's memory, `sacct` for others, after half a minute, one, two and every
+four, each time somewhat sooner or later than others do. Marks older than a month are removed by the jobs that come
+later. Text only.
 
 Each run's marks are in a folder of their own, which has a file that says so: nothing without it is ever removed, for
 the folder of all marks may be one that the user has named, with other things in it.
@@ -40,8 +43,20 @@ _CLEAR = """\
   ' sh {} + 2>/dev/null || :"""
 
 _WAIT = """\
+penstock_asks_agent() {
+  [ -n "${DMR_AGENT:-}" ] || return 1
+  DMR_TIMEOUT=10 timeout 20 "${DMR_PYTHON:-python3}" -m dmr.ended "$@" 2>/dev/null
+}
+penstock_asks_slurm() {
+  local state
+  state=$(timeout 20 squeue -h -t all -j "$1" -o %T 2>/dev/null | head -n 1) || state=
+  if [ -z "$state" ]; then
+    state=$(timeout 20 sacct -nX -P -j "$1" -o State 2>/dev/null | tail -n 1) || state=
+  fi
+  echo "$state"
+}
 penstock_guard() {
-  local grace=$1 began=$SECONDS asked=-1000 pair stage job state left
+  local grace=$1 began=$SECONDS due=$SECONDS pause=30 misses=0 again word pair stage job state left told by_slurm
   shift
   while :; do
     left=()
@@ -51,24 +66,42 @@ penstock_guard() {
       return 0
     fi
     set -- "${left[@]}"
-    if [ $((SECONDS - asked)) -ge 30 ]; then
-      asked=$SECONDS
-      left=()
-      for pair; do
-        job=${pair%%:*} stage=${pair##*/}
-        state=$(timeout 20 squeue -h -t all -j "$job" -o %T 2>/dev/null | head -n 1) || state=
-        if [ -z "$state" ]; then
-          state=$(timeout 20 sacct -nX -P -j "$job" -o State 2>/dev/null | tail -n 1) || state=
-        fi
-        case "${state%% *}" in
-          COMPLETED) ;;
-          FAILED | CANCELLED | TIMEOUT | NODE_FAIL | OUT_OF_MEMORY | BOOT_FAIL | DEADLINE | PREEMPTED)
-            echo "penstock: $stage (job $job) has ended $state: nothing is done" >&2
-            exit {failed}
-            ;;
-          *) left+=("$pair") ;;
-        esac
-      done
+    if [ "$SECONDS" -ge "$due" ]; then
+      again= left=() by_slurm=
+      if told=$(penstock_asks_agent "${@%%:*}"); then
+        misses=0
+      else
+        told= misses=$((misses + 1))
+      fi
+      if [ -n "${DMR_AGENT:-}" ] && [ "$misses" -eq 1 ] && [ $((SECONDS - began + 15)) -lt "$grace" ]; then
+        again=$((3 + RANDOM % 8)) left=("$@")
+      else
+        for pair; do
+          job=${pair%%:*} stage=${pair##*/} state=
+          while read -r word state; do [ "$word" != "$job" ] || break; done <<<"$told"
+          if [ "$word" != "$job" ]; then
+            by_slurm=1
+            state=$(penstock_asks_slurm "$job")
+          fi
+          case "${state%% *}" in
+            COMPLETED) ;;
+            FAILED | CANCELLED | TIMEOUT | NODE_FAIL | OUT_OF_MEMORY | BOOT_FAIL | DEADLINE | PREEMPTED)
+              echo "penstock: $stage (job $job) has ended $state: nothing is done" >&2
+              exit {failed}
+              ;;
+            *) left+=("$pair") ;;
+          esac
+        done
+      fi
+      if [ -n "$by_slurm" ]; then
+        again=$((pause / 2 + RANDOM % pause))
+        pause=$((pause < 240 ? pause * 2 : 240))
+      elif [ -z "$again" ]; then
+        while read -r word again; do [ "$word" != again ] || break; done <<<"$told"
+        case "$again" in '' | *[!0-9]* | ?????*) again=30 ;; esac
+        again=$((10#$again + RANDOM % (10#$again / 4 + 1)))
+      fi
+      due=$((SECONDS + again))
       set -- "${left[@]}"
       [ $# -gt 0 ] || continue
     fi
@@ -112,6 +145,7 @@ def guard_lines(guard: Guard) -> list[str]:
         f"#PENSTOCK-GUARD jobs={','.join(str(job) for job, _ in guard.parents)} grace={guard.grace:g}",
         *_WAIT.replace("{failed}", str(PARENT_FAILED)).replace("{early}", str(TOO_EARLY)).splitlines(),
         f"penstock_guard {guard.grace:.0f} {shlex.join(pairs)}",
+        "unset -f penstock_asks_agent penstock_asks_slurm",
         "unset -f penstock_guard",
     ]
     if guard.requeue:

@@ -80,6 +80,7 @@ _SAID: tuple[wire.Request, ...] = (
     wire.Check(size=4, minimum=1, maximum=8, preferred=2, nodes=("n1", "n2"), per_node=2, steps_left=9,
                step_seconds=1.5, companion=True, method="merge", **_ABOUT),
     wire.Announce(size=4, in_seconds=30.0, **_ABOUT),
+    wire.Ended(jobs=(7, 8), **_ABOUT),
     wire.Accept(**_ABOUT),
     wire.Refuse(why="no memory", **_ABOUT),
     wire.Finished(size=4, nodes=("n1", "n2"), timings={"spawn": 0.5, "move": 2.0}, **_ABOUT),

@@ -64,6 +64,7 @@ requests = st.one_of(
     st.builds(wire.Announce, **common, size=counts, in_seconds=seconds),
     st.builds(wire.Refuse, **common, why=texts),
     st.builds(wire.Finished, **common, size=counts, nodes=node_lists, timings=timings),
+    st.builds(wire.Ended, **common, jobs=st.lists(counts, min_size=1, max_size=20).map(tuple)),
 )
 
 

@@ -34,16 +34,16 @@ def slurm(tmp_path):
     return make
 
 
-def bash(folder: Path, script: str):
-    environment = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "HOME": str(folder), "SLURM_JOB_ID": "5"}
+def bash(folder: Path, script: str, **more: str):
+    environment = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "HOME": str(folder), "SLURM_JOB_ID": "5", **more}
     return subprocess.run(
         ["bash"], input=script, text=True, capture_output=True, cwd=folder, env=environment, timeout=30
     )
 
 
-def run(folder: Path, command: str, *, guard: Guard | None = None, mark: bool = False, name: str = "b"):
+def run(folder: Path, command: str, *, guard: Guard | None = None, mark: bool = False, name: str = "b", **more: str):
     flow = Workflow("w", (Stage(name, 1, 60, 60, command),))
-    return bash(folder, job_spec(flow, flow.stages[0], "7-x", 1, (), guard=guard, mark=mark).script)
+    return bash(folder, job_spec(flow, flow.stages[0], "7-x", 1, (), guard=guard, mark=mark).script, **more)
 
 
 def calls(folder: Path) -> list[str]:
@@ -111,6 +111,56 @@ def test_a_parent_that_failed_ends_the_job_before_its_work(tmp_path, slurm, stat
     done = run(tmp_path, "echo go", guard=after((12, "a")))
     assert (done.returncode, done.stdout) == (PARENT_FAILED, "")
     assert done.stderr == f"penstock: a (job 12) has ended {state}: nothing is done\n"
+
+
+@pytest.fixture
+def agent(tmp_path, slurm):
+    """`agent(*lines)`: a Python for `-m dmr.ended` that says this, or where it is nothing, finds no agent. What it
+    gives is the environment of a job that the agent has submitted."""
+
+    def make(*lines: str) -> dict[str, str]:
+        said, python = tmp_path / "said", tmp_path / "python"
+        said.write_text("".join(f"{line}\n" for line in lines))
+        python.write_text(f'#!/bin/sh\necho agent "$@" >>{tmp_path}/calls\ncat {said}\nexec test -s {said}\n')
+        python.chmod(0o755)
+        return {"DMR_AGENT": "login:1", "DMR_PYTHON": str(python)}
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("states", "code", "out"),
+    [
+        (("12 COMPLETED", "13 COMPLETED", "again 15"), 0, "go\n"),
+        (("12 COMPLETED", "13 FAILED", "again 15"), PARENT_FAILED, ""),
+        (("13 TIMEOUT", "12 RUNNING", "again 15"), PARENT_FAILED, ""),
+    ],
+)
+def test_where_an_agent_answers_slurm_is_not_asked(tmp_path, agent, states, code, out):
+    done = run(tmp_path, "echo go", guard=after((12, "a"), (13, "c")), **agent(*states))
+    assert (done.returncode, done.stdout) == (code, out), done.stderr
+    assert calls(tmp_path) == ["agent -m dmr.ended 12 13"]
+
+
+def test_what_the_agent_does_not_know_slurm_is_asked(tmp_path, slurm, agent):
+    slurm(squeue="echo COMPLETED")
+    done = run(tmp_path, "echo go", guard=after((12, "a"), (13, "c")), **agent("12 COMPLETED", "again 15"))
+    assert (done.returncode, done.stdout) == (0, "go\n"), done.stderr
+    assert calls(tmp_path) == ["agent -m dmr.ended 12 13", "squeue -h -t all -j 13 -o %T"]
+
+
+def test_an_agent_that_is_silent_once_is_asked_again_before_slurm(tmp_path, slurm, agent):
+    slurm(squeue="echo COMPLETED")
+    done = run(tmp_path, "echo go", guard=after((12, "a")), **agent())
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "go"), done.stderr
+    assert calls(tmp_path) == ["agent -m dmr.ended 12"] * 2 + ["squeue -h -t all -j 12 -o %T"]
+
+
+def test_what_an_agent_says_that_is_no_answer_harms_nothing(tmp_path, slurm, agent):
+    slurm(squeue="echo COMPLETED")
+    done = run(tmp_path, "echo go", guard=after((12, "a")), **agent("again; touch x", "12; FAILED", "again $(id)"))
+    assert (done.returncode, done.stdout) == (0, "go\n"), done.stderr
+    assert calls(tmp_path)[-1] == "squeue -h -t all -j 12 -o %T"
 
 
 def test_it_waits_and_asks_rarely(tmp_path, slurm):
