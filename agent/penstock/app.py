@@ -37,7 +37,7 @@ from penstock.host import logs, sdnotify
 from penstock.host.clock import Clock
 from penstock.host.listening import bare, cannot_listen
 from penstock.ipc import figures as door_figures
-from penstock.ipc.address import advertised_host, name_for
+from penstock.ipc.address import advertised_host, name_for, other_addresses
 from penstock.ipc.audited import RequestAudit
 from penstock.ipc.auth import Verifier, make_key
 from penstock.ipc.descriptors import raise_limit
@@ -370,6 +370,8 @@ class App:
         self.store.remember("dmr.port", str(bound))
         address = f"{advertised_host(self.config)}:{bound}"
         self.workflows.carrier.environment = {"DMR_AGENT": address, "DMR_PYTHON": sys.executable}
+        if others := other_addresses(self.config, bound):
+            self.workflows.carrier.environment["DMR_AGENT_OTHERS"] = others
         if munge_socket is not None:
             self.workflows.carrier.environment["DMR_MUNGE_SOCKET"] = munge_socket
         if self.config.agent.serve == "own":

@@ -83,6 +83,13 @@ def _view(value: str) -> str:
     return value
 
 
+def _host(value: str) -> str:
+    address = value.count(":") > 1 and set(value) <= set("0123456789abcdefABCDEF:.")
+    if not address and (":" in value or not value.isascii() or not value.replace("-", "").replace(".", "").isalnum()):
+        raise ValueError("must be the name or the address of a host, without a port (`listen` has it)")
+    return value
+
+
 def _bytes(value: object) -> object:
     if not isinstance(value, str) or value.strip().isdecimal():
         return value
@@ -132,6 +139,7 @@ Release = Annotated[
 View = Annotated[str, AfterValidator(_view)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_address)]
+Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], Field(max_length=8)]
 File = Annotated[Path, AfterValidator(_at_home)]
 Anchored = Annotated[File, AfterValidator(_absolute)]
 
@@ -349,6 +357,11 @@ class DmrSection(_Section):
 
     listen: Address = Field("0.0.0.0:0", description="HOST:PORT for applications; port 0 picks one and keeps it.")
     advertise: str | None = Field(None, description="Host name given to applications; default: this host's name.")
+    hosts: Hosts = Field(
+        (),
+        description="All hosts on which the agent may run, by the names at which applications reach them; where it "
+        "does not answer they look for it on the others, at the same port.",
+    )
     munge_socket: File | None = Field(None, description="munged's socket where it is not the default one.")
     policy: str = Field("throughput", description="Name of the resize policy (entry point penstock.policies).")
     grant_timeout: Seconds = Field(40.0, description="How long a resizer may wait for its nodes (paper: 40 s).")

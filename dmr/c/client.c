@@ -14,12 +14,14 @@
 
 static const double DEFAULT_TIMEOUT = 2.0, MAX_TIMEOUT = 3600.0, MAX_BACKOFF = 60.0, GRACE = 0.1;
 
+enum { MAX_HOSTS = 8 };
+
 struct dmr_client {
-    char host[256];
-    char port[8];
+    dmr_address hosts[MAX_HOSTS]; /* where the agent may be */
+    int count, turn;
     double timeout; /* s, for a whole request */
     int connection; /* -1: none */
-    int failures;
+    long failures;
     double retry_at; /* on the clock of dmr_now */
 };
 
@@ -42,29 +44,58 @@ void dmr_warn(const char *format, ...)
     fprintf(stderr, "dmr: %s\n", text);
 }
 
+/* Reads host:port, of which the text has `length` bytes; false where it is not that. */
+static bool read_address(const char *text, size_t length, dmr_address *address)
+{
+    const char *colon = text + length;
+    while (colon > text && colon[-1] != ':')
+        colon--;
+    if (colon == text)
+        return false;
+    const char *digits = colon--;
+    size_t host = (size_t)(colon - text), count = length - host - 1;
+    bool good = count >= 1 && count <= 5 && strspn(digits, "0123456789") >= count;
+    long port = good ? strtol(digits, NULL, 10) : 0;
+    if (port < 1 || port > 65535 || host < 1 || host >= sizeof address->host)
+        return false;
+    bool bracketed = host > 2 && text[0] == '[' && colon[-1] == ']';
+    memset(address, 0, sizeof *address);
+    memcpy(address->host, text + bracketed, host - 2 * bracketed);
+    snprintf(address->port, sizeof address->port, "%ld", port);
+    return true;
+}
+
+/* The other hosts on which the agent may be, with commas between them; what is none is left out, which is said. */
+static void read_others(dmr_client *client, const char *text)
+{
+    while (text && *text) {
+        size_t length = strcspn(text, ",");
+        dmr_address *next = &client->hosts[client->count];
+        if (length && client->count < MAX_HOSTS) {
+            if (!read_address(text, length, next))
+                dmr_warn("DMR_AGENT_OTHERS: %.*s is not host:port; left out", (int)(length < 200 ? length : 200), text);
+            else if (memcmp(next, &client->hosts[0], sizeof *next) != 0)
+                client->count++;
+        }
+        text += length + (text[length] == ',');
+    }
+}
+
 dmr_client *dmr_client_new(void)
 {
     const char *address = getenv("DMR_AGENT"), *limit = getenv("DMR_TIMEOUT");
     if (!address || !*address)
         return NULL;
-    const char *colon = strrchr(address, ':');
-    size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
-    long port = digits >= 1 && digits <= 5 && !colon[1 + digits] ? strtol(colon + 1, NULL, 10) : 0;
-    size_t length = colon ? (size_t)(colon - address) : 0;
-    bool bracketed = length > 2 && address[0] == '[' && colon[-1] == ']';
     dmr_client *client = calloc(1, sizeof *client);
     if (!client)
         return NULL;
-    if (port < 1 || port > 65535 || length < 1 || length >= sizeof client->host) {
+    if (!read_address(address, strlen(address), &client->hosts[0])) {
         dmr_warn("DMR_AGENT=%.200s is not host:port; this application will not be resized", address);
         free(client);
         return NULL;
     }
-    if (bracketed)
-        memcpy(client->host, address + 1, length - 2);
-    else
-        memcpy(client->host, address, length);
-    snprintf(client->port, sizeof client->port, "%ld", port);
+    client->count = 1;
+    read_others(client, getenv("DMR_AGENT_OTHERS"));
     client->connection = -1;
     client->retry_at = -INFINITY;
     client->timeout = DEFAULT_TIMEOUT;
@@ -123,13 +154,18 @@ bool dmr_in_background(void *(*run)(void *), void *argument)
     return good;
 }
 
-static void failed(dmr_client *client, const char *why)
+/* `there`: somebody has answered, so that no other host is asked. */
+static void failed(dmr_client *client, const char *why, bool there)
 {
+    const dmr_address *at = &client->hosts[client->turn];
+    long rounds = client->failures / client->count, asked = client->failures % client->count;
     if (!client->failures)
-        dmr_warn("no answer from the agent at %s:%s, going on as is (%s)", client->host, client->port, why);
-    client->retry_at = dmr_now() + fmin(ldexp(1.0, client->failures), MAX_BACKOFF);
-    if (client->failures < 16)
-        client->failures++;
+        dmr_warn("no answer from the agent at %s:%s, going on as is (%s)", at->host, at->port, why);
+    if (there || asked == client->count - 1)
+        client->retry_at = dmr_now() + fmin(ldexp(1.0, rounds < 16 ? (int)rounds : 16), MAX_BACKOFF);
+    if (!there)
+        client->turn = (client->turn + 1) % client->count;
+    client->failures++;
 }
 
 dmr_pending *dmr_client_start(dmr_client *client, dmr_request request, bool urgent)
@@ -147,15 +183,14 @@ dmr_pending *dmr_client_start(dmr_client *client, dmr_request request, bool urge
     pthread_condattr_destroy(&monotonic);
     pending->users = 2;
     pending->talk.request = request;
-    memcpy(pending->talk.host, client->host, sizeof pending->talk.host);
-    memcpy(pending->talk.port, client->port, sizeof pending->talk.port);
+    pending->talk.to = client->hosts[client->turn];
     pending->talk.deadline = dmr_now() + client->timeout;
     pending->talk.connection = client->connection;
     client->connection = -1;
     if (!dmr_in_background(work, pending)) {
         let_go(pending);
         let_go(pending);
-        failed(client, "no thread can be started");
+        failed(client, "no thread can be started", true);
         return NULL;
     }
     return pending;
@@ -191,7 +226,7 @@ bool dmr_client_finish(dmr_client *client, dmr_pending *pending, dmr_reply *repl
     pthread_mutex_unlock(&pending->lock);
     let_go(pending);
     if (!good) {
-        failed(client, why);
+        failed(client, why, false);
         return false;
     }
     /* These two come from a healthy agent: no reason to stay away from it. */
@@ -199,7 +234,7 @@ bool dmr_client_finish(dmr_client *client, dmr_pending *pending, dmr_reply *repl
     if (reply->kind == DMR_REPLY_FAILURE && !healthy) {
         char text[DMR_MAX_TEXT + 64];
         snprintf(text, sizeof text, "the agent says %s: %s", reply->word, reply->text);
-        failed(client, text);
+        failed(client, text, true);
     } else {
         client->failures = 0;
         client->retry_at = -INFINITY;

@@ -22,9 +22,9 @@
  * them are collective, over the communicator that was given or that the handler came with, and for the thread that
  * calls MPI. Whatever goes wrong with the agent means "no action"; a warning on standard error of rank 0 says so.
  *
- * Environment, as for the Python library: DMR_AGENT, DMR_TIMEOUT, DMR_INHIBITOR_SECONDS, DMR_INHIBITOR_STEPS,
- * DMR_SIZES, DMR_RANKS_PER_NODE, DMR_KEY_FILE, DMR_MUNGE_SOCKET. Start the program with `python -m dmr.launch` in place
- * of mpiexec.
+ * Environment, as for the Python library: DMR_AGENT, DMR_AGENT_OTHERS, DMR_TIMEOUT, DMR_INHIBITOR_SECONDS,
+ * DMR_INHIBITOR_STEPS, DMR_SIZES, DMR_RANKS_PER_NODE, DMR_KEY_FILE, DMR_MUNGE_SOCKET. Start the program with
+ * `python -m dmr.launch` in place of mpiexec.
  */
 #ifndef DMR_H
 #define DMR_H

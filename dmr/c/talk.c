@@ -37,7 +37,7 @@ bool dmr_exchange(dmr_talk *talk)
     if (good && talk->connection >= 0 && has_ended(talk->connection))
         dmr_shut(&talk->connection);
     if (good && talk->connection < 0)
-        talk->connection = dmr_dial(talk->host, talk->port, talk->deadline, talk->problem);
+        talk->connection = dmr_dial(talk->to.host, talk->to.port, talk->deadline, talk->problem);
     good = good && talk->connection >= 0 && dmr_put(talk->connection, line, talk->deadline, talk->problem) &&
            receive(talk);
     free(line);

@@ -9,6 +9,10 @@
 
 typedef struct {
     char host[256], port[8];
+} dmr_address;
+
+typedef struct {
+    dmr_address to;
     double deadline; /* on the clock of dmr_now */
     int connection;  /* one that is open already, or -1; afterwards the one to keep, or -1 */
     dmr_request request;

@@ -3,6 +3,7 @@
 Follows the DMR API of the DMR paper, section 5.1. Environment, read on rank 0:
 
     DMR_AGENT=host:port       where the agent listens; unset: never any action, at no cost
+    DMR_AGENT_OTHERS          host:port,host:port: where it may be when it is not there
     DMR_TIMEOUT               seconds for one request to it (2)
     DMR_INHIBITOR_SECONDS     ignore calls for about that long after each real one (0): the "checking inhibitor"
     DMR_INHIBITOR_STEPS       let only every so many-th call through (1); of the two, the one that ignores more counts

@@ -2,7 +2,8 @@
 
 Whatever goes wrong (no agent, a late one, garbage, a munged that hangs) means "no action": the application goes on.
 The first failure of a series is logged as a warning on the logger "dmr", the rest as debug, and after each the client
-waits 1, 2, 4 … 60 seconds before it tries again, so that a dead agent costs next to nothing.
+waits 1, 2, 4 … 60 seconds before it tries again, so that a dead agent costs next to nothing. Where the agent may be on
+several hosts, the next one is asked at once, and it waits after a round of all.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ logger = logging.getLogger("dmr")
 DEFAULT_TIMEOUT: Final = 2.0
 MAX_TIMEOUT: Final = 3600.0
 MAX_BACKOFF: Final = 60.0
+MAX_OTHERS: Final = 7
 # Answers that show a healthy agent: no reason to stay away from it.
 _HEALTHY: Final = ("stale-epoch", "busy")
 
@@ -59,6 +61,7 @@ class Client:
         timeout: seconds for a whole request: resolving, connecting, signing, sending, waiting.
         sign: makes the credential over a digest.
         clock: monotonic seconds; for tests.
+        others: where the agent may be when it is not at `address`.
     """
 
     def __init__(
@@ -67,8 +70,10 @@ class Client:
         timeout: float = DEFAULT_TIMEOUT,
         sign: Callable[[str], str] = credential.sign,
         clock: Callable[[], float] = time.monotonic,
+        others: tuple[tuple[str, int], ...] = (),
     ) -> None:
-        self._address = address
+        self._addresses = (address, *others)
+        self._turn = 0
         self._timeout = timeout
         self._sign = sign
         self._clock = clock
@@ -78,14 +83,23 @@ class Client:
 
     @classmethod
     def from_environment(cls) -> Client | None:
-        """The client for `DMR_AGENT=host:port` with the limit `DMR_TIMEOUT`; None when unset or not usable."""
+        """The client for `DMR_AGENT=host:port` with the limit `DMR_TIMEOUT`; None when unset or not usable.
+
+        `DMR_AGENT_OTHERS=host:port,…` is where the agent may be when it is not there.
+        """
         value = os.environ.get("DMR_AGENT", "")
         if not value:
             return None
-        host, _, port = value.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        address = _address(value)
+        if address is None:
             logger.warning("DMR_AGENT=%r is not host:port; this application will not be resized", value)
             return None
+        others: list[tuple[str, int]] = []
+        for text in filter(None, os.environ.get("DMR_AGENT_OTHERS", "").split(",")):
+            if (other := _address(text)) is None:
+                logger.warning("DMR_AGENT_OTHERS: %r is not host:port; left out", text)
+            elif other != address and len(others) < MAX_OTHERS:
+                others.append(other)
         try:
             timeout = float(os.environ.get("DMR_TIMEOUT") or DEFAULT_TIMEOUT)
         except ValueError:
@@ -93,7 +107,11 @@ class Client:
         if not 0 < timeout <= MAX_TIMEOUT:
             logger.warning("DMR_TIMEOUT is not a number of seconds up to %g; using %g", MAX_TIMEOUT, DEFAULT_TIMEOUT)
             timeout = DEFAULT_TIMEOUT
-        return cls((host.strip("[]"), int(port)), timeout)
+        return cls(address, timeout, others=tuple(others))
+
+    @property
+    def _address(self) -> tuple[str, int]:
+        return self._addresses[self._turn]
 
     def request(self, request: wire.Request, *, urgent: bool = False) -> wire.Reply | None:
         """Sends the request (this signs it) and returns the reply; None for every kind of failure.
@@ -114,7 +132,7 @@ class Client:
         # late it is left alone with its connection; a daemon thread does not hold up the exit.
         pending = Pending(self._timeout + 0.1)
         connection, self._connection = self._connection, None
-        arguments = (request, connection, pending.outcome)
+        arguments = (request, self._address, connection, pending.outcome)
         try:
             threading.Thread(target=self._work, args=arguments, name="dmr-client", daemon=True).start()
         except RuntimeError as error:
@@ -133,7 +151,7 @@ class Client:
         else:
             self._connection = connection
         if isinstance(reply, wire.Failure) and reply.error not in _HEALTHY:
-            self._failed(f"the agent says {reply.error}: {reply.message}")
+            self._failed(f"the agent says {reply.error}: {reply.message}", there=True)
         else:
             if self._failures:
                 logger.info("the agent at %s:%d answers again", *self._address)
@@ -146,15 +164,22 @@ class Client:
             self._connection.close()
             self._connection = None
 
-    def _failed(self, why: str) -> None:
+    def _failed(self, why: str, there: bool = False) -> None:
+        """`there`: somebody has answered, so that no other host is asked."""
         level = logging.DEBUG if self._failures else logging.WARNING
         logger.log(level, "no answer from the agent at %s:%d, going on as is (%s)", *self._address, wire.clean(why))
-        self._retry_at = self._clock() + min(2.0**self._failures, MAX_BACKOFF)
-        self._failures = min(self._failures + 1, 16)
+        hosts = len(self._addresses)
+        rounds, asked = divmod(self._failures, hosts)
+        if there or asked == hosts - 1:
+            self._retry_at = self._clock() + min(2.0 ** min(rounds, 16), MAX_BACKOFF)
+        if not there:
+            self._turn = (self._turn + 1) % hosts
+        self._failures += 1
 
     def _work(
         self,
         request: wire.Request,
+        address: tuple[str, int],
         connection: socket.socket | None,
         answer: queue.SimpleQueue[tuple[wire.Reply, socket.socket] | Exception],
     ) -> None:
@@ -165,7 +190,7 @@ class Client:
                 connection.close()
                 connection = None
             if connection is None:
-                connection = socket.create_connection(self._address, timeout=_left(deadline))
+                connection = socket.create_connection(address, timeout=_left(deadline))
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             reply = wire.decode_reply(_exchange(connection, line, deadline))
         except Exception as error:  # the application must go on, whatever the agent or its network does
@@ -176,6 +201,14 @@ class Client:
             answer.put(error)
         else:
             answer.put((reply, connection))
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    """Host and port of `host:port`; None where it is not that."""
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        return None
+    return host.strip("[]"), int(port)
 
 
 def _left(deadline: float) -> float:

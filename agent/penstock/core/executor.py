@@ -127,6 +127,12 @@ class Executor:
         self.on_act: Callable[[Sequence[int], int], None] = lambda _jobs, _owner: None
 
     @property
+    def may_act(self) -> Callable[[], None]:
+        """Raises what is in the way of any act, and of writing down what belongs to one: a lease that is lost, or may
+        be."""
+        return self._may_act
+
+    @property
     def paused(self) -> bool:
         """Whether nothing is done for now because too many requests failed in a row."""
         return self._pause.lasts(self._clock.now())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,11 +80,13 @@ class Line:
 class Ledger:
     """One SQLite file, or ":memory:". Every method is one durable transaction; StoreError if it fails.
 
-    `shared`: other hosts see the file, too.
+    `shared`: other hosts see the file, too. `may_write` is called before each transaction that writes, and raises what
+    is in its way.
     """
 
-    def __init__(self, path: Path | str, *, shared: bool = False) -> None:
+    def __init__(self, path: Path | str, *, shared: bool = False, may_write: Callable[[], None] = lambda: None) -> None:
         self._path = str(path)
+        self._may_write = may_write
         try:
             if self._path != ":memory:":
                 there_or_made(Path(path), MIGRATIONS, f"cannot open the ledger {path}")
@@ -251,6 +253,7 @@ class Ledger:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """What is read and written inside is one transaction; StoreError, and no change, where that cannot be."""
+        self._may_write()
         try:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -278,9 +281,9 @@ def ledger_path(config: Config) -> Path:
     return config.provision.ledger or own_folder(config) / "ledger.db"
 
 
-def open_ledger(config: Config) -> Ledger:
+def open_ledger(config: Config, may_write: Callable[[], None] = lambda: None) -> Ledger:
     """The ledger, to be written; made where there is none. Raises StoreError if it cannot be opened, and NotPermitted
-    where it is another's, to root, too."""
+    where it is another's, to root, too. `may_write` is as for `Ledger`."""
     path = ledger_path(config)
     check_root(config, path)
     if config.provision.ledger is None:
@@ -288,4 +291,4 @@ def open_ledger(config: Config) -> Ledger:
             path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
         except OSError as error:
             raise denied(path.parent, error, f"{path.parent} cannot be made") from error
-    return Ledger(path, shared=is_shared(config, path.parent))
+    return Ledger(path, shared=is_shared(config, path.parent), may_write=may_write)

@@ -69,7 +69,8 @@ class Reservations:
         self._config = config
         self._path = ledger_path(config)
         self.backend = backend
-        self.ledger = open_ledger(config)
+        # Of an agent that has lost the state to another host nothing is written there any more.
+        self.ledger = open_ledger(config, executor.may_act)
         self.holds = Holds(backend, executor, self.ledger, Limits.preset(provision.limits), requested)
         self.runs = ReservedRuns(backend, executor, self.holds, self.ledger, provision.earlier / 3600)
 

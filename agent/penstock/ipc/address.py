@@ -7,12 +7,18 @@ import socket
 from penstock.config import Config
 from penstock.host.listening import bare
 
-__all__ = ["advertised_host", "name_for"]
+__all__ = ["advertised_host", "name_for", "other_addresses"]
 
 
 def advertised_host(config: Config) -> str:
     """The name at which applications are told to find the agent."""
     return config.dmr.advertise or name_for(config.dmr.listen.rpartition(":")[0], config)
+
+
+def other_addresses(config: Config, port: int) -> str:
+    """Where applications are told to look when the agent is not there: HOST:PORT with commas between them."""
+    own = advertised_host(config)
+    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in config.dmr.hosts if host != own)
 
 
 def name_for(host: str, config: Config) -> str:

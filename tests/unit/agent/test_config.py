@@ -376,7 +376,8 @@ def opened(config: Config) -> tuple[App, str]:
         await app.start()
         try:
             await app.open_doors()
-            return app.workflows.carrier.environment["DMR_AGENT"]
+            environment = app.workflows.carrier.environment
+            return " ".join(environment[n] for n in ("DMR_AGENT", "DMR_AGENT_OTHERS") if n in environment)
         finally:
             await app.close()
 
@@ -544,6 +545,20 @@ def test_a_reload_and_a_start_refuse_what_the_check_refuses(app, file, text):
     assert (reloaded(app), app.config) == (0, before)
     with pytest.raises(ConfigError, match="nope"):
         asyncio.run(serve(load()))
+
+
+def test_applications_are_told_of_all_hosts_on_which_the_agent_may_run(tmp_path):
+    dmr = {"listen": "127.0.0.1:0", "advertise": "login1", "hosts": ["login1", "login2", "2001:db8::1"]}
+    here, others = opened(settings(tmp_path / "a", dmr=dmr))[1].split()
+    port = here.removeprefix("login1:")
+    assert port.isdigit() and others == f"login2:{port},[2001:db8::1]:{port}"
+    assert " " not in opened(settings(tmp_path / "b", dmr={"listen": "127.0.0.1:0"}))[1]
+
+
+@pytest.mark.parametrize("host", ["login1:9342", "", "a b", "a,b", "http://login1"])
+def test_hosts_of_the_agent_are_names_without_a_port(host):
+    with pytest.raises(ValueError, match="without a port"):
+        Config.model_validate({"dmr": {"hosts": [host]}})
 
 
 def test_what_a_restart_alone_changes_is_named_and_stays_as_it_is(app, file):

@@ -479,6 +479,20 @@ class TestClient:
         assert harness("ask", "accept", 1, 1, {}, False) is None
         assert "in time" in harness.end()
 
+    def test_the_next_of_several_hosts_is_asked_at_once(
+        self, agent: socket.socket, key: tuple[Path, credential.Key]
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as unused:
+            free = f"127.0.0.1:{unused.getsockname()[1]}"
+        others = f"{free},no address,,127.0.0.1:{agent.getsockname()[1]},{','.join(['h:1'] * 20)}"
+        thread = self.serve(agent, [[wire.encode(wire.Done())] * 2])
+        harness = Harness(DMR_AGENT=free, DMR_AGENT_OTHERS=others, DMR_KEY_FILE=str(key[0]), DMR_TIMEOUT="20")
+        asked = [harness("ask", "accept", 1, 1, {}, False) for _ in range(3)]
+        assert asked[0] is None and None not in asked[1:], asked
+        thread.join(20)
+        said = harness.end()
+        assert "no address is not host:port; left out" in said and said.count("no answer from the agent") == 1
+
     def test_nobody_there_and_a_bad_address(self, key: tuple[Path, credential.Key]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as unused:
             free = f"127.0.0.1:{unused.getsockname()[1]}"

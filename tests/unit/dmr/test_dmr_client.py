@@ -59,6 +59,8 @@ class Server:
 
     def close(self) -> None:
         self.drop()
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)  # or one who waits for a connection still gets it
         self.listener.close()
 
 
@@ -152,7 +154,7 @@ def test_back_off_doubles_up_to_a_minute_and_ends_with_success(serve, caplog: py
             now[0] += 0.1
         gaps = [round(b - a) for a, b in pairwise(tries)]
         assert gaps == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60]
-        c._address = serve(lambda line: wire.encode(GOOD)).address
+        c._addresses = (serve(lambda line: wire.encode(GOOD)).address,)
         assert c.request(check()) is None
         assert c.request(check(), urgent=True) == GOOD
         assert c.request(check()) == GOOD
@@ -238,3 +240,57 @@ def test_nothing_is_started_within_the_back_off(serve) -> None:
     assert c.finish(c.start(check())) is None
     assert c.start(check()) is None
     assert c.start(check(), urgent=True) is not None
+
+
+def test_where_the_agent_may_be_on_several_hosts_the_next_is_asked_at_once(serve, caplog) -> None:
+    now = [0.0]
+    first, second = serve(lambda line: wire.encode(GOOD)), serve(lambda line: wire.encode(GOOD))
+    gone = socket.create_server(("127.0.0.1", 0))
+    nowhere = gone.getsockname()
+    gone.close()
+    c = client(first.address, others=(nowhere, second.address), clock=lambda: now[0])
+    assert c.request(check()) == GOOD
+    first.close()
+    with caplog.at_level(logging.INFO, "dmr"):
+        # A check that fails is no action; the one after the next finds the other agent, without any wait.
+        assert [c.request(check()) for _ in range(4)] == [None, None, GOOD, GOOD]
+    assert len(second.connections) == 1
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
+    assert len(said) == 2 and "answers again" in said[1] and str(second.address[1]) in said[1]
+    # Nobody at all: after each round it waits, and ever longer.
+    second.close()
+    asked = []
+    for _ in range(1000):
+        before = c._turn
+        c.request(check())
+        if c._turn != before:
+            asked.append(now[0])
+        now[0] += 0.25
+    assert len(asked) <= 33 and asked[3] - asked[0] <= 2.5, asked
+    assert asked[-1] - asked[-4] >= 60.0, "a round in a minute"
+
+
+def test_an_agent_that_says_no_is_not_left_for_another_host(serve) -> None:
+    busy = serve(lambda line: wire.encode(wire.Failure(error="unavailable")))
+    other = serve(lambda line: wire.encode(GOOD))
+    c = client(busy.address, others=(other.address,))
+    assert isinstance(c.request(check(), urgent=True), wire.Failure)
+    assert isinstance(c.request(check(), urgent=True), wire.Failure)
+    assert not other.connections
+
+
+@pytest.mark.parametrize(
+    ("value", "others"),
+    [
+        ("", ()),
+        ("login2:7070", (("login2", 7070),)),
+        ("login1:7070,login2:7070,,[::1]:7070", (("login2", 7070), ("::1", 7070))),
+        ("login2,login3:7070", (("login3", 7070),)),
+        (",".join(f"h{i}:1" for i in range(20)), tuple((f"h{i}", 1) for i in range(7))),
+    ],
+)
+def test_the_other_addresses(monkeypatch: pytest.MonkeyPatch, value: str, others: object) -> None:
+    monkeypatch.setenv("DMR_AGENT", "login1:7070")
+    monkeypatch.setenv("DMR_AGENT_OTHERS", value)
+    c = Client.from_environment()
+    assert c is not None and c._addresses == (("login1", 7070), *others)

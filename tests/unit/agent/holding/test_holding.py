@@ -12,7 +12,7 @@ import pytest
 from factories import hand
 
 from penstock.api import Job, JobSpec, JobState, Reservation
-from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, StoreError, UserError
+from penstock.errors import Infeasible, LeaseLost, NotFound, NotNow, OutcomeUnknown, StoreError, UserError
 from penstock.holding import ledger as ledger_module
 from penstock.holding import requests
 from penstock.holding.holds import Holds, RequestFolder
@@ -594,6 +594,27 @@ def test_a_disk_that_is_full_at_the_end_of_a_transaction_leaves_the_ledger_as_it
     assert not sound.in_transaction
     number = ledger.open_hold(Hold(world.wanted()))
     assert ledger.hold(number).wanted == world.wanted()
+
+
+def test_an_agent_that_has_lost_the_state_writes_nothing_into_the_ledger(tmp_path):
+    world = World()
+    lost = []
+
+    def may_write():
+        if lost:
+            raise LeaseLost(lost[0])
+
+    ledger = Ledger(tmp_path / "ledger.db", may_write=may_write)
+    number = ledger.open_hold(Hold(world.wanted()))
+    lost.append("another host has taken over")
+    for write in (
+        lambda: ledger.open_hold(Hold(world.wanted())),
+        lambda: ledger.store(number, Hold(world.wanted()), [], 1.0),
+        lambda: ledger.set_budget("lab", 7.0),
+    ):
+        with pytest.raises(LeaseLost):
+            write()
+    assert list(ledger.holds()) == [number] and ledger.account("lab").budget is None, "what is there can be read"
 
 
 def test_a_ledger_of_an_older_release_learns_of_transfers(tmp_path):

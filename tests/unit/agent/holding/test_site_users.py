@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from factories import hand
 
 from penstock.config import Config
 from penstock.errors import NotPermitted, StoreError
@@ -143,7 +144,8 @@ def test_who_may_not_sign_requests_can_hold_slots_otherwise(tmp_path, monkeypatc
     config = Config.model_validate({"agent": {"state_dir": str(tmp_path)}, "provision": asked})
 
     def may_request() -> bool:
-        with closing(Reservations(config, virtual_cluster(), None)) as reservations:
+        cluster = virtual_cluster()
+        with closing(Reservations(config, cluster, hand(cluster))) as reservations:
             return reservations.may_request
 
     def not_yours(_path: Path) -> bytes:
