@@ -22,6 +22,7 @@ from penstock.autoalloc.feeds import PoolFeeds
 from penstock.config import Config, load
 from penstock.core import figures
 from penstock.core.allowance import carry_on
+from penstock.core.asked import AskedCounter
 from penstock.core.backends import make_backend
 from penstock.core.executor import FRESH, Executor
 from penstock.core.extensions import PLACEMENTS, POLICIES
@@ -322,6 +323,11 @@ class App:
                 self.auditor,
                 self.drain,
                 Retention(self.store, self.clock, lambda: self.config.agent.keep),
+                *(
+                    [AskedCounter(self.store, self.clock, self.backend.meter)]
+                    if isinstance(self.backend, Metered)
+                    else []
+                ),
             ],
             self.store,
             self.clock,

@@ -34,6 +34,7 @@ from penstock.errors import (
 )
 from penstock.host.clock import Clock, Rest
 from penstock.slurm.base import Backend, Changer
+from penstock.slurm.meter import asking_for
 from penstock.state.store import Store
 
 __all__ = ["FRESH", "Concern", "Executor", "Payload"]
@@ -167,6 +168,17 @@ class Executor:
         AuditUnwritable where it could not be written down that it was done for somebody else; nothing is journaled
         then.
         """
+        with asking_for(concern.feature, concern.owner):
+            return await self._act(verb, subject, payload, request, concern)
+
+    async def _act(
+        self,
+        verb: str,
+        subject: str,
+        payload: Payload,
+        request: Callable[[Changer], Awaitable[T]],
+        concern: Concern,
+    ) -> T:
         self.check(concern)
         try:
             await self._verify(concern)

@@ -12,6 +12,7 @@ from penstock.core.observe import Observer
 from penstock.core.pauses import FEATURES
 from penstock.sharedlook.client import OUTCOMES
 from penstock.slurm.budget import Metered
+from penstock.slurm.meter import LOOKS
 from penstock.state.store import Store
 
 __all__ = ["METRICS", "of_backend", "of_executor", "of_observer", "of_store"]
@@ -58,6 +59,12 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
             "counter",
             "Requests to Slurm: ok, refused (Slurm said no), unanswered (or too late), abandoned (by the agent).",
             ("command", "outcome"),
+        ),
+        MetricSpec(
+            "slurm_requests_by_feature_total",
+            "counter",
+            "Requests to Slurm by what they were for: looks, which serve everybody, or the acts of a feature.",
+            ("feature",),
         ),
         MetricSpec("slurm_request_duration_seconds", "histogram", "How long requests to Slurm took.", ("command",)),
         MetricSpec(
@@ -138,6 +145,10 @@ def of_backend(backend: Metered) -> Iterator[Family]:
     """What a backend asks of Slurm, and its budget's use."""
     meter, budget = backend.meter, backend.budget
     yield family(METRICS["slurm_requests_total"], copied(meter.outcomes))
+    features: Counter[str] = Counter()
+    for purpose, count in meter.purposes.items():
+        features[purpose.feature] += count
+    yield family(METRICS["slurm_requests_by_feature_total"], by_one(features), by((LOOKS, *FEATURES)))
     yield histogram(METRICS["slurm_request_duration_seconds"], by_one(meter.latency))
     yield family(METRICS["slurm_requests_refused_total"], by_one(budget.refused), by(("budget", "submissions")))
     yield one(METRICS["slurm_budget_wait_seconds_total"], budget.waited)

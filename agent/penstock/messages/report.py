@@ -13,16 +13,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from penstock.core.asked import asked_in
+from penstock.host.logins import login
 from penstock.messages.comparison import ChainComparison, ChainTerms, Verdict, compared, terms_of
+from penstock.slurm.meter import LOOKS
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.metrics import WaitParts, waited
 from penstock.workflow.state import RunPhase, WorkflowRun
 from penstock.workflow.strategy import KEEPS_PLACE
 
-__all__ = ["Figure", "PeriodReport", "StageStart", "as_text", "report_of", "started", "waiting"]
+__all__ = ["Figure", "PeriodReport", "StageStart", "as_text", "asked", "report_of", "started", "waiting"]
 
 _HOUR: Final = 3600.0
+_USERS: Final = 10
+"""Whose requests are named one by one: those of whom there were most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +181,35 @@ def report_of(store: Store, since: float, until: float) -> PeriodReport:
         Figure("nodes_added", "nodes added to jobs", nodes["expand"], "nodes", of_resizes),
         Figure("nodes_given_back", "nodes given back", nodes["shrink"], "nodes", of_resizes),
     ]
+    figures += asked(store, since, until)
     if uncounted:
         how = "stored by an older release, which did not count their nodes"
         figures.append(Figure("resizes_uncounted", "resizes of unknown size", uncounted, "", how))
     if unread:
         figures.append(Figure("workflows_unread", "workflows left out", unread, "", "stored by another release"))
     return PeriodReport(since, until, tuple(figures), comparison)
+
+
+def asked(store: Store, since: float, until: float) -> list[Figure]:
+    """How often Slurm was asked, what for, and for whose jobs. Nothing where that was not counted."""
+    hours, counts = asked_in(store, since, until)
+    if not hours:
+        return []
+    features: Counter[str] = Counter()
+    users: Counter[int] = Counter()
+    for (feature, owner), count in counts.items():
+        features[feature] += count
+        if owner is not None:
+            users[owner] += count
+    how = f"every command of the agent's, in the {hours} h in which it asked at all"
+    found = [Figure("slurm_requests", "requests to Slurm an hour", features.total() / hours, "/h", how)]
+    for feature, count in features.most_common():
+        title = "of these looks, for everybody" if feature == LOOKS else f"of these for acts of {feature}"
+        found.append(Figure(f"slurm_requests_{feature}", title, count / hours, "/h", ""))
+    for uid, count in users.most_common(_USERS):
+        title = f"of these for jobs of {login(uid)}"
+        found.append(Figure(f"slurm_requests_user_{uid}", title, count / hours, "/h", ""))
+    return found
 
 
 def _keeps_place(store: Store) -> bool | None:

@@ -119,7 +119,7 @@ class CommandRunner:
         label = label or argv[0]
         submits = None if "--test-only" in argv else _SUBMISSIONS.get(argv[0])
         ticket = await self.budget.admit(service, changing=changing, patience=limit, submits=submits)
-        self.meter.requests[label] += 1
+        self.meter.begun(label)
         started = time.monotonic()
         outcome = "unanswered"
         try:

@@ -640,6 +640,15 @@ class Store:
         rows = self._rows("SELECT value FROM facts WHERE key=?", key)
         return str(rows[0]["value"]) if rows else None
 
+    def facts_from(self, first: str, last: str) -> dict[str, str]:
+        """The small values whose keys lie between these two, both included, in their order."""
+        rows = self._rows("SELECT key, value FROM facts WHERE key BETWEEN ? AND ? ORDER BY key", first, last)
+        return {str(row["key"]): str(row["value"]) for row in rows}
+
+    def forget_facts(self, first: str, last: str) -> None:
+        """Forget these."""
+        self._execute("DELETE FROM facts WHERE key BETWEEN ? AND ?", (first, last))
+
     def instant(self, key: str) -> float:
         """The same where it is a time; 0 when it is not known."""
         value = self.fact(key)
