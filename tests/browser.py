@@ -35,6 +35,7 @@ class Browser:
             "--headless=new",
             "--no-sandbox",  # root has none, and the page is our own
             "--disable-gpu",
+            "--hide-scrollbars",
             "--disable-dev-shm-usage",
             "--disable-background-networking",
             "--disable-component-update",
@@ -132,7 +133,8 @@ class Browser:
     def key(self, name: str, code: int, shift: bool = False) -> None:
         """Press a key, such as ("Tab", 9)."""
         said = {"key": name, "code": name, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
-        self.do("Input.dispatchKeyEvent", type="rawKeyDown", **said)
+        down = {"type": "keyDown", "text": "\r"} if name == "Enter" else {"type": "rawKeyDown"}
+        self.do("Input.dispatchKeyEvent", **down, **said)
         self.do("Input.dispatchKeyEvent", type="keyUp", **said)
 
     def media(self, **features: str) -> None:
@@ -144,9 +146,13 @@ class Browser:
         """How large the window is."""
         self.do("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
-    def picture(self, whole: bool = True) -> bytes:
-        """The page as PNG."""
-        shot = self.do("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+    def picture(self, whole: bool = True, height: float | None = None) -> bytes:
+        """The page as PNG, or its first so many pixels."""
+        more: dict[str, Any] = {}
+        if height is not None:
+            width = self.js("document.documentElement.clientWidth")
+            more["clip"] = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        shot = self.do("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **more)
         return base64.b64decode(shot["data"])
 
     def requests(self) -> list[str]:

@@ -123,11 +123,16 @@ class World:
     """A simulated cluster, one agent after the other over the same state file, and the programs that run in jobs."""
 
     def __init__(
-        self, folder: Path, settings: dict[str, Any] | None = None, operator: bool = False, **cluster: Any
+        self,
+        folder: Path,
+        settings: dict[str, Any] | None = None,
+        operator: bool = False,
+        start: float = START,
+        **cluster: Any,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.file = folder / "penstock.db"
-        self.backend = virtual_cluster(ClusterConfig(**{"accrue_always": True, **cluster}), "alice", start=START)
+        self.backend = virtual_cluster(ClusterConfig(**{"accrue_always": True, **cluster}), "alice", start=start)
         self.bob = self.backend.as_user("bob")
         self.clock = self.backend.clock
         self.engine = self.backend.engine

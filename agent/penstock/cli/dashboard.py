@@ -15,7 +15,9 @@ from penstock.cli.door import ask_or_read
 from penstock.config import Config, load
 from penstock.dashboard.feed import Ask, Feed
 from penstock.dashboard.server import Dashboard, listen_address
+from penstock.holding.reservations import pricing_rules
 from penstock.ipc.client import ask_agent
+from penstock.predictions.known import kept_past
 
 __all__ = ["dashboard"]
 
@@ -39,7 +41,11 @@ def dashboard(listen: str) -> None:
     agent answers the page says so and goes on trying.
     """
     config = load()
-    feed = Feed(_door(config))
+    feed = Feed(
+        _door(config),
+        known=lambda cluster, snapshot: kept_past(config, cluster, snapshot),
+        pricing=pricing_rules(config),
+    )
     server = Dashboard(listen_address(listen), feed.latest)
     port = server.server_port
     click.echo(f"The dashboard is at\n  {server.url}")

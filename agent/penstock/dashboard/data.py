@@ -8,30 +8,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from penstock.api import Job, Reservation, Snapshot
 from penstock.dashboard.past import JobHistory, NodeSpan
 from penstock.dashboard.planned import Expected, PlannedStarts
-from penstock.workflow.documents import run_from_dict
-from penstock.workflow.metrics import perceived_wait
-from penstock.workflow.state import StagePhase, WorkflowRun
+from penstock.future.bands import Band
+from penstock.future.queued import Likely, within
 
-__all__ = [
-    "cluster_model",
-    "decisions_model",
-    "malleable_model",
-    "natural",
-    "resized_at",
-    "spans",
-    "workflows_model",
-    "works",
-]
+__all__ = ["cluster_model", "decisions_model", "natural", "spans", "waiting_starts", "works"]
 
-_ENDED_SHOWN: Final = 10
 _BARS: Final = 4000
+_WAITING: Final = 300
 _DIGITS: Final = re.compile(r"(\d+)")
 Json = dict[str, Any]
 
@@ -46,11 +35,14 @@ def natural(name: str) -> tuple[tuple[str, int, str], ...]:
 # -- the cluster -------------------------------------------------------------------------------------------------------
 
 
-def cluster_model(snapshot: Snapshot, outlook: PlannedStarts, past: JobHistory, work: Mapping[int, Json]) -> Json:
-    """Nodes, partitions, and bars of who holds or will hold which nodes.
+def cluster_model(
+    snapshot: Snapshot, outlook: PlannedStarts, past: JobHistory, work: Mapping[int, Json], likely: Likely | None = None
+) -> Json:
+    """Nodes, partitions, bars of who holds or will hold which nodes, and who waits.
 
-    `work` says of jobs what the agent knows them as: `label`, `workflow` (number), `malleable`.
+    `work` says of jobs what the agent knows them as: `label`, `workflow` (number), `malleable`, `expected_end`, `end`.
     """
+    starts = waiting_starts(snapshot, outlook, likely)
     names = sorted(snapshot.nodes, key=natural)
     rows = {name: i for i, name in enumerate(names)}
     reserved = {n for r in snapshot.reservations if r.active for n in r.nodes}
@@ -58,11 +50,15 @@ def cluster_model(snapshot: Snapshot, outlook: PlannedStarts, past: JobHistory, 
     over = [_job_bar("past", h, None, rows, work) for h in past.over]
     bars = [_job_bar("running", h, snapshot.jobs.get(h.job), rows, work) for h in past.held]
     # The plan may be older than the picture: who has begun or is gone since is expected no more.
-    bars += [_planned_bar(e, job, rows, work) for e in outlook.jobs if (job := _waiting(e, snapshot)) is not None]
+    planned = [(e, job) for e in outlook.jobs if (job := _waiting(e, snapshot)) is not None]
+    bars += [_planned_bar(e, job, rows, work, starts) for e, job in planned]
     bars += [bar for r in snapshot.reservations if (bar := _reserved_bar(r, rows)) is not None]
     down = [n for n in names if not snapshot.nodes[n].usable and n not in busy and n not in reserved]
     partitions = sorted(snapshot.partitions.values(), key=lambda p: (not p.default, p.name))
-    waiting = [job for job in snapshot.jobs.values() if job.pending]
+    in_order = snapshot.pending()
+    ready = {job.id for job in in_order}
+    waiting = [*in_order, *(job for job in snapshot.jobs.values() if job.pending and job.id not in ready)]
+    waiting.sort(key=lambda job: _first_start(job, starts).get("start", math.inf))
     return {
         "at": snapshot.taken_at,
         "nodes": [{"name": n, "state": _state(n, snapshot, busy, reserved)} for n in names],
@@ -71,10 +67,15 @@ def cluster_model(snapshot: Snapshot, outlook: PlannedStarts, past: JobHistory, 
         # What holds nodes is never left out, or they would seem to be free.
         "bars": [*over[-max(_BARS - len(bars), 1) :], *bars],
         "slots": {
-            name: [{"rows": spans(s.nodes, rows), "count": len(s.nodes), "start": s.start, "end": s.end} for s in slots]
+            name: [
+                {"rows": spans(s.nodes, rows), "count": len(s.nodes), "start": s.start, "end": s.end, "price": s.price}
+                for s in slots
+            ]
             for name, slots in outlook.slots
         },
+        "queue": [_queued(job, starts, work) for job in waiting[:_WAITING]],
         "planned_at": outlook.at,
+        "likely": None if likely is None else {"at": likely.at, "why": likely.why},
         "since": past.since,
         "notes": list(outlook.notes),
         "counts": {
@@ -108,6 +109,9 @@ def _state(name: str, snapshot: Snapshot, busy: Iterable[str], reserved: Iterabl
 
 def _job_bar(kind: str, held: NodeSpan, job: Job | None, rows: Mapping[str, int], work: Mapping[int, Json]) -> Json:
     end = held.end if job is None else job.end
+    known = work.get(held.job, {})
+    if job is None and end is not None and known.get("end") is not None and known["end"] > held.start:
+        end = min(end, known["end"])  # Slurm says when it ended; that it is gone is seen a while later
     return {
         "kind": kind,
         "name": str(held.job),
@@ -127,7 +131,48 @@ def _waiting(expected: Expected, snapshot: Snapshot) -> Job | None:
     return job if job is not None and job.pending else None
 
 
-def _planned_bar(expected: Expected, job: Job, rows: Mapping[str, int], work: Mapping[int, Json]) -> Json:
+def waiting_starts(snapshot: Snapshot, outlook: PlannedStarts, likely: Likely | None) -> dict[str, Json]:
+    """By name (`7_0`: a task of an array), of those who wait: `start` by everybody's limits, and `low`, `likely` and
+    `high`, which are missing where they are not known."""
+    found = {}
+    for expected in outlook.jobs:
+        if _waiting(expected, snapshot) is not None:
+            band = likely.bands.get(expected.name) if likely is not None else None
+            found[expected.name] = {"start": expected.start, **_band(band, expected.start, snapshot.taken_at)}
+    return found
+
+
+def _band(band: Band | None, guaranteed: float, now: float) -> Json:
+    """It may be older than the plan, and than the picture."""
+    if band is None:
+        return {}
+    return within(Band(*(max(at, now) for at in band)), max(guaranteed, now))._asdict()
+
+
+def _first_start(job: Job, starts: Mapping[str, Json]) -> Json:
+    """Of a job, or of the first task of an array."""
+    return starts.get(str(job.id)) or starts.get(f"{job.id}_0") or {}
+
+
+def _queued(job: Job, starts: Mapping[str, Json], work: Mapping[int, Json]) -> Json:
+    return {
+        "job": job.id,
+        "tasks": job.tasks,
+        "user": job.user,
+        "partition": job.partition,
+        "nodes": job.least_nodes,
+        "limit": job.time_limit,
+        "submit": job.submit,
+        "reason": job.reason,
+        "start": None,
+        **_known(job.id, work),
+        **_first_start(job, starts),
+    }
+
+
+def _planned_bar(
+    expected: Expected, job: Job, rows: Mapping[str, int], work: Mapping[int, Json], starts: Mapping[str, Json]
+) -> Json:
     return {
         "kind": "planned",
         "name": expected.name,
@@ -136,14 +181,18 @@ def _planned_bar(expected: Expected, job: Job, rows: Mapping[str, int], work: Ma
         "partition": job.partition,
         "rows": spans(expected.nodes, rows),
         "count": len(expected.nodes),
-        "start": expected.start,
         "end": expected.end,
         **_known(job.id, work),
+        **starts[expected.name],
     }
 
 
 def _known(job: int, work: Mapping[int, Json]) -> Json:
-    return {"label": "", "workflow": None, "malleable": False, **work.get(job, {})}
+    names = ("label", "workflow", "malleable", "expected_end")
+    known = work.get(job, {})
+    return dict(zip(names, ("", None, False, None), strict=True)) | {
+        name: known[name] for name in names if name in known
+    }
 
 
 def _reserved_bar(reservation: Reservation, rows: Mapping[str, int]) -> Json | None:
@@ -161,122 +210,6 @@ def _reserved_bar(reservation: Reservation, rows: Mapping[str, int]) -> Json | N
         "start": reservation.start,
         "end": reservation.end if math.isfinite(reservation.end) else None,
         **_known(-1, {}),
-    }
-
-
-# -- workflows ---------------------------------------------------------------------------------------------------------
-
-
-def workflows_model(status: Mapping[str, Any], now: float) -> list[Json]:
-    """Open workflows and the latest that have ended, newest first, out of an answer to `status`."""
-    found = [_run(run_from_dict(w), now) for w in status["workflows"]]
-    found.sort(key=lambda w: w["number"], reverse=True)
-    ended = [w["number"] for w in found if w["final"]]
-    return [w for w in found if not w["final"] or w["number"] in ended[:_ENDED_SHOWN]]
-
-
-def _run(run: WorkflowRun, now: float) -> Json:
-    stages: list[Json] = []
-    for i, (s, unit) in enumerate(zip(run.stages, run.units, strict=True)):
-        before = [stages[j] for j in s.after]
-        # A job that is kept back does not stand in the queue before it is let go.
-        queued = s.released if s.own is not None and s.own.kept else s.submitted
-        length = unit.run_time if math.isfinite(unit.run_time) else None
-        stages.append(
-            {
-                "name": s.name,
-                "after": [p["name"] for p in before],
-                "phase": "kept" if s.own is not None and s.phase is StagePhase.WAITING else s.phase.value,
-                "job": s.job,
-                "nodes": unit.nodes,
-                "queued": queued,
-                "start": s.start,
-                "end": s.end,
-                "estimate": s.estimate,
-                "waited": perceived_wait(run, i),
-                "why": s.failure,
-                **_expected(s.phase, queued, s.start, s.end, s.estimate, length, before, now),
-            }
-        )
-    return {
-        "number": run.id,
-        "name": run.name,
-        "strategy": run.strategy if run.acting == run.strategy else f"{run.strategy}: {run.acting}",
-        "phase": run.phase.value,
-        "final": run.phase.final,
-        "why": run.why,
-        "stages": stages,
-    }
-
-
-def _expected(
-    phase: StagePhase,
-    queued: float | None,
-    start: float | None,
-    end: float | None,
-    estimate: float | None,
-    length: float | None,
-    before: Sequence[Json],
-    now: float,
-) -> Json:
-    """When a stage is expected to start and to end, as far as it has not: after its wait, and after its parents."""
-    begin = start
-    if begin is None and not phase.final:
-        ends = [p["end"] if p["end"] is not None else p["expected_end"] for p in before]
-        known = [e for e in ends if e is not None]
-        if len(known) == len(ends):
-            waited_out = None if queued is None or estimate is None else queued + estimate
-            candidates = [now, *known, *([waited_out] if waited_out is not None else [])]
-            begin = max(candidates) if known or waited_out is not None else None
-    over = None
-    if end is None and begin is not None and length is not None and not phase.final:
-        over = max(begin + length, now)
-    return {"expected_start": None if start is not None else begin, "expected_end": over}
-
-
-# -- malleable jobs ----------------------------------------------------------------------------------------------------
-
-
-def malleable_model(sizes: Iterable[Mapping[str, Any]], now: float) -> list[Json]:
-    """Each malleable job's size in nodes over time, the newest first; see the agent's answer to `sizes`."""
-    found = [_breath(one, now) for one in sizes]
-    return sorted(found, key=lambda m: (m["ended"] is not None, -m["job"]))
-
-
-def _breath(said: Mapping[str, Any], now: float) -> Json:
-    per_node = max(int(said["per_node"]), 1)
-
-    def nodes(size: int) -> int:
-        return -(-size // per_node)
-
-    done = [r for r in said["resizes"] if r["outcome"] == "completed"]
-    now_size = nodes(said["size"])
-    first = nodes(done[0]["old"]) if done else now_size
-    start = said["started"] if said["started"] is not None else (done[0]["at"] if done else now)
-    points = [[start, first]]
-    for r in done:
-        points.append([max(r["at"], points[-1][0]), nodes(r["new"])])
-    until = said["ended"] if said["ended"] is not None else max(now, points[-1][0])
-    if said["ended"] is None and points[-1][1] != now_size:
-        points.append([until, now_size])  # by a way that leaves no record, such as `dmr.size`
-    lengths = [(b[0] - a[0], a[1]) for a, b in pairwise([*points, [until, now_size]])]
-    return {
-        "job": said["job"],
-        "started": start,
-        "ended": said["ended"],
-        "size": now_size,
-        "minimum": nodes(said["minimum"]),
-        "maximum": nodes(said["maximum"]),
-        "phase": said["phase"],
-        "target": nodes(said["target"]) if said["target"] else None,
-        "companions": said["companions"],
-        "note": said["note"],
-        "points": points,
-        "node_seconds": sum(seconds * size for seconds, size in lengths),
-        "resizes": [
-            {"at": r["at"], "kind": r["kind"], "old": nodes(r["old"]), "new": nodes(r["new"]), "outcome": r["outcome"]}
-            for r in said["resizes"]
-        ],
     }
 
 
@@ -303,15 +236,15 @@ def works(workflows: Iterable[Json], malleable: Iterable[Json]) -> dict[int, Jso
     for w in workflows:
         for s in w["stages"]:
             if s["job"] is not None:
-                found[s["job"]] = {"label": f"{w['name']} / {s['name']}", "workflow": w["number"]}
+                found[s["job"]] = {
+                    "label": f"{w['name']} / {s['name']}",
+                    "workflow": w["number"],
+                    "expected_end": s["expected_end"] if s["start"] is not None else None,
+                    "end": s["end"],
+                }
     for m in malleable:
         if m["ended"] is None:
             found.setdefault(m["job"], {"label": "malleable"})["malleable"] = True
             for companion in m["companions"]:
                 found.setdefault(companion, {"label": f"nodes of job {m['job']}", "malleable": True})
     return found
-
-
-def resized_at(malleable: Iterable[Json]) -> dict[int, float]:
-    """When running jobs got their present size, of those that were resized."""
-    return {m["job"]: m["points"][-1][0] for m in malleable if m["ended"] is None and len(m["points"]) > 1}

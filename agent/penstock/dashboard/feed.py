@@ -12,33 +12,36 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.api import Snapshot
 from penstock.core.picture import picture_from_dict
-from penstock.dashboard.data import (
-    cluster_model,
-    decisions_model,
-    malleable_model,
-    resized_at,
-    workflows_model,
-    works,
-)
+from penstock.dashboard.data import cluster_model, decisions_model, waiting_starts, works
+from penstock.dashboard.flows import workflows_model
 from penstock.dashboard.past import JobHistory
 from penstock.dashboard.planned import PlannedStarts, look_ahead
+from penstock.dashboard.sizes import malleable_model, resized_at
 from penstock.errors import PenstockError
+from penstock.future.bands import Misses
+from penstock.future.past import QueuePast
+from penstock.future.queued import Likely, likely_queue
+from penstock.provision.pricing import PaperPricing, Pricing
 
-__all__ = ["Ask", "Feed", "Page"]
+__all__ = ["Ask", "Feed", "Known", "Page"]
 
 Ask = Callable[[str, Mapping[str, Any]], Any]
+Known = Callable[[str, Snapshot], tuple[QueuePast, Misses]]
+"""What is known of how long jobs ran on a cluster (its name, a look at it), and what bands of starts have missed."""
 FORMAT: Final = 1
 """Raised when something is taken away from what the page gets."""
 _WATCHED, _ALONE = 1.0, 15.0  # seconds between two looks
 _WATCHED_FOR: Final = 15.0
 _DECISIONS: Final = 300
-_PLAN_SHARE: Final = 0.1  # of the time that may go into planning
+_PLAN_SHARE: Final = 0.1  # of the time that may go into planning, and again into drawing futures
+_AT_ONCE: Final = 0.5  # seconds of drawing between two looks
+_WORK: Final = 1_500_000  # for the likely starts of one look: some three seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +55,31 @@ class Page:
 
 
 class Feed:
-    """`ask` is the agent's door. `look` asks once; `start` has that done again and again by a thread, until `stop`."""
+    """`ask` is the agent's door. `look` asks once; `start` has that done again and again by a thread, until `stop`.
 
-    def __init__(self, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
+    `known` is asked for what likely starts are drawn from, `pricing` makes the rules of prices from what a node costs
+    for a second.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        clock: Callable[[], float] = time.monotonic,
+        known: Known = lambda name, snapshot: (QueuePast(), Misses()),
+        pricing: Callable[[float], Pricing] = PaperPricing,
+    ) -> None:
         self._ask = ask
         self._clock = clock
+        self._known = known
+        self._pricing = pricing
         self._past = JobHistory()
         self._decisions: deque[Mapping[str, Any]] = deque(maxlen=_DECISIONS)
         self._snapshot: Snapshot | None = None
         self._outlook = PlannedStarts(0.0)
         self._plan_again_at = float("-inf")
+        self._likely: Likely | None = None
+        self._drawing: Generator[int, None, Likely] | None = None
+        self._drawn_at, self._drawn_for = self._clock(), float("-inf")
         self._answered = True
         self._model: dict[str, Any] = {"problems": [], "workflows": [], "malleable": [], "decisions": []}
         self._model |= {"name": "", "whole": True, "cluster": None}
@@ -91,6 +109,8 @@ class Feed:
             self._model["problems"] = status["problems"]
             self._model["workflows"] = workflows_model(status, status["now"])
             self._see(self._ask("cluster", {"seen": self._seen(), "fresh": self._watched()}))
+            self._draw_futures()
+            self._model["workflows"] = workflows_model(status, status["now"], self._starts())
             self._model["malleable"] = malleable_model(self._ask("sizes", {}), status["now"])
             self._draw()
             last = self._decisions[-1]["id"] if self._decisions else 0
@@ -140,9 +160,31 @@ class Feed:
         if snapshot is None or snapshot.taken_at == self._outlook.at or self._clock() < self._plan_again_at:
             return
         began = self._clock()
-        self._outlook = look_ahead(snapshot) if told["whole"] else PlannedStarts(snapshot.taken_at)
+        self._outlook = look_ahead(snapshot, self._pricing) if told["whole"] else PlannedStarts(snapshot.taken_at)
         took = self._clock() - began
         self._plan_again_at = self._clock() + took * (1 / _PLAN_SHARE - 1)
+
+    def _draw_futures(self) -> None:
+        """A part of what it takes to say when those who wait likely start; many parts make one answer."""
+        snapshot, outlook = self._snapshot, self._outlook
+        if self._drawing is None and snapshot is not None and outlook.jobs and outlook.at != self._drawn_for:
+            past, misses = self._known(self._model["name"], snapshot)
+            guaranteed = {expected.name: expected.start for expected in outlook.jobs}
+            self._drawing = likely_queue(snapshot, guaranteed, past, misses.wider, _WORK)
+            self._drawn_for = outlook.at
+        now = self._clock()
+        until = now + min(_PLAN_SHARE * (now - self._drawn_at), _AT_ONCE)
+        self._drawn_at = now
+        while self._drawing is not None:
+            try:
+                next(self._drawing)
+            except StopIteration as end:
+                self._likely, self._drawing = end.value, None
+            if self._clock() >= until:
+                return
+
+    def _starts(self) -> dict[str, dict[str, Any]]:
+        return waiting_starts(self._snapshot, self._outlook, self._likely) if self._snapshot is not None else {}
 
     def _draw(self) -> None:
         if self._snapshot is None:
@@ -150,7 +192,7 @@ class Feed:
         workflows, malleable = self._model["workflows"], self._model["malleable"]
         self._past.see(self._snapshot.taken_at, self._snapshot.jobs, resized_at(malleable))
         known = works(workflows, malleable)
-        self._model["cluster"] = cluster_model(self._snapshot, self._outlook, self._past, known)
+        self._model["cluster"] = cluster_model(self._snapshot, self._outlook, self._past, known, self._likely)
 
 
 def _why(error: PenstockError) -> str:

@@ -46,10 +46,13 @@ class JobHistory:
             job = holding.get(number)
             again = job is not None and _moved(held.job_start, job.start)
             if job is None or again or job.nodes != held.nodes:
-                self._close(held, at, jobs.get(number), again)
+                # The agent knows when it resized a job; that it is otherwise is seen a while later.
+                told = resized.get(number, at)
+                changed = told if job is not None and not again and held.start < told < at else at
+                self._close(held, changed, jobs.get(number), again)
                 del self._open[number]
                 if job is not None:
-                    self._open[number] = _held(job, (job.start or at) if again else at)
+                    self._open[number] = _held(job, (job.start or at) if again else changed)
         new = [job for number, job in holding.items() if number not in self._open]
         ended = {held.job: held.end or 0.0 for held in self._over} if new else {}
         for job in new:

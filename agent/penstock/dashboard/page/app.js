@@ -1,9 +1,11 @@
 // Asks for the data again and again, and gives each part of the page what is new for it.
 
+import * as cards from "./cards.js";
 import { byId, el, say, whenNew } from "./dom.js";
-import { clock } from "./format.js";
+import { clock, itIs } from "./format.js";
 import * as decisions from "./decisions.js";
 import * as gantt from "./gantt.js";
+import * as queue from "./queue.js";
 import * as sizes from "./sizes.js";
 import * as workflows from "./workflows.js";
 
@@ -43,6 +45,7 @@ function now() {
 function show() {
   const { data } = page;
   const at = now();
+  itIs(at);
   say("name", data.name);
   document.title = data.name ? `Penstock · ${data.name}` : "Penstock";
   if (data.cluster) {
@@ -51,6 +54,7 @@ function show() {
   }
   if (getSelection().isCollapsed) {
     // What somebody is selecting, perhaps to copy it, stays where it is.
+    if (data.cluster) queue.update(data.cluster.queue, data.cluster.counts.waiting, data.cluster.likely, at, data.whole);
     workflows.draw(data.workflows, at);
     sizes.draw(data.malleable, at);
     drawDecisions(data.decisions);
@@ -86,9 +90,9 @@ function lost(why) {
 function counts(c) {
   const items = [
     ["nodes busy", `${c.busy} of ${c.nodes}`],
-    ["jobs running", c.running],
-    ["jobs waiting", c.waiting],
-    ["nodes down", c.down],
+    [c.running === 1 ? "job running" : "jobs running", c.running],
+    [c.waiting === 1 ? "job waiting" : "jobs waiting", c.waiting],
+    [c.down === 1 ? "node down" : "nodes down", c.down],
   ];
   byId("counts").replaceChildren(...items.map(([name, n]) => el("div", {}, el("dt", {}, name), el("dd", {}, n))));
 }
@@ -99,7 +103,9 @@ function why(item) {
   decisions.only(stage ? `workflow ${stage.number}` : `job ${item.job}`);
 }
 
+for (const table of document.querySelectorAll("table.cards")) cards.told(table);
 gantt.setUp(why);
+queue.setUp();
 decisions.setUp();
 
 // Nobody looks at a hidden page, so it asks for nothing.

@@ -1,9 +1,10 @@
 // What was decided and why, newest first.
 
+import * as cards from "./cards.js";
 import { byId, el, say } from "./dom.js";
 import { clock } from "./format.js";
 
-const AT_FIRST = 30;
+const AT_FIRST = 20;
 const state = { all: [], shown: AT_FIRST };
 
 export function setUp() {
@@ -48,12 +49,11 @@ function count(n) {
 
 function row(d) {
   const reasons = d.reasons.length === 1 ? d.reasons : [el("ul", {}, d.reasons.map((r) => el("li", {}, r)))];
-  return el(
-    "tr",
-    {},
-    el("td", { class: "number" }, el("time", { datetime: new Date(d.at * 1000).toISOString() }, clock(d.at))),
-    el("th", { scope: "row" }, d.subject),
-    el("td", {}, el("span", { class: `verb ${d.verb}` }, d.verb)),
-    el("td", {}, reasons),
-  );
+  const cells = [
+    ["Time", "number", el("time", { datetime: new Date(d.at * 1000).toISOString() }, clock(d.at))],
+    ["About", null, d.subject],
+    ["Decision", null, el("span", { class: `verb ${d.verb}` }, d.verb)],
+    ["Reasons", "reasons", ...reasons],
+  ];
+  return cards.row(cells, 1);
 }

@@ -1,13 +1,34 @@
 // Times, durations and sets of nodes as people read them.
 
 const two = (n) => String(n).padStart(2, "0");
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
+let here = null; // what time it is where the agent runs
+
+// To be told before anything is drawn: by it times are of today, or have their date.
+export function itIs(now) {
+  here = now;
+}
+
+const isToday = (d) => new Date(here === null ? Date.now() : here * 1000).toDateString() === d.toDateString();
+
+const date = (d) => `${d.getDate()} ${MONTHS[d.getMonth()]}`;
+
+const time = (d, seconds) => `${two(d.getHours())}:${two(d.getMinutes())}${seconds ? `:${two(d.getSeconds())}` : ""}`;
+
+// A time of day; with its date, and without seconds, if that is not today.
 export function clock(at, seconds = true) {
   if (at === null || at === undefined) return "";
   const d = new Date(at * 1000);
-  const time = `${two(d.getHours())}:${two(d.getMinutes())}${seconds ? `:${two(d.getSeconds())}` : ""}`;
-  const today = new Date().toDateString() === d.toDateString();
-  return today ? time : `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${time}`;
+  return isToday(d) ? time(d, seconds) : `${date(d)} ${time(d, false)}`;
+}
+
+// Both ends of an axis, as exact as it takes to tell one from the other.
+export function ends(from, to) {
+  const [a, b] = [new Date(from * 1000), new Date(to * 1000)];
+  const short = [time(a, false), time(b, false)];
+  const told = to - from < 600 || short[0] === short[1] ? [time(a, true), time(b, true)] : short;
+  return a.toDateString() === b.toDateString() && isToday(a) ? told : [`${date(a)} ${told[0]}`, `${date(b)} ${told[1]}`];
 }
 
 export function lasting(seconds) {
@@ -23,6 +44,18 @@ export function lasting(seconds) {
 
 export function count(n, one, many = `${one}s`) {
   return `${n} ${n === 1 ? one : many}`;
+}
+
+// When it likely starts, with the band that is right nine times in ten.
+export function likely(of, seconds = true) {
+  return `${clock(of.likely, seconds)} (9 in 10: ${clock(of.low, seconds)} to ${clock(of.high, seconds)})`;
+}
+
+// A price of nodes, in service units: the site's billing.
+export function price(ofNodeHour, nodes, seconds) {
+  const told = (n) => String(Number(n.toPrecision(4)));
+  const whole = seconds === null ? "" : `, ${told((ofNodeHour * nodes * seconds) / 3600)} SU in all`;
+  return `${told(ofNodeHour)} SU a node-hour${whole}`;
 }
 
 export function nodesText(rows, nodes, most = 4) {

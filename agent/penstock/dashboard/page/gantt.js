@@ -1,7 +1,8 @@
 // The picture of nodes over time: one row for each node, one shape for each job, slot or reservation.
 
-import { byId, el, offer, say, svg } from "./dom.js";
-import { clock, count, lasting, nodesText, ticks } from "./format.js";
+import { row } from "./cards.js";
+import { byId, offer, say, svg } from "./dom.js";
+import { clock, count, lasting, likely, nodesText, price, ticks } from "./format.js";
 
 const WINDOWS = [600, 1800, 3600, 10800, 21600, 43200, 86400, 259200, 604800];
 const FITTING = [600, 900, 1500, 2400, 3600, 5400, 7200, 10800, 18000, 28800, 43200, 64800, 86400, 172800, 345600, 604800];
@@ -92,17 +93,21 @@ export function describe(item) {
   const { data, now } = state;
   const parts = [item.name && (item.job === null ? `Reservation ${item.name}` : `Job ${item.name}`)];
   if (item.kind === "slot") parts.push("Free slot");
+  if (item.workflow !== undefined && item.malleable && item.label !== "malleable") parts.push("malleable");
   if (item.label) parts.push(item.label);
   if (item.user) parts.push(item.user);
   parts.push(`${count(item.count, "node")}: ${nodesText(item.rows, data.nodes)}`);
   const until = item.end === null ? "without end" : `until ${clock(item.end)}`;
   if (item.kind === "past") parts.push(`held from ${clock(item.start)} to ${clock(item.end)}`);
   else if (item.kind === "running") {
-    parts.push(`${item.malleable ? "on these nodes" : "running"} since ${clock(item.start)} (${lasting(now - item.start)}), at most ${until}`);
+    const expected = item.expected_end ? `expected to end at ${clock(item.expected_end)}, ` : "";
+    parts.push(`${item.malleable ? "on these nodes" : "running"} since ${clock(item.start)} (${lasting(now - item.start)}), ${expected}at most ${until}`);
   } else if (item.kind === "planned") {
     const wait = item.start - now;
-    parts.push(wait < 1 ? "can start now" : `expected to start at ${clock(item.start)}, in ${lasting(wait)}`);
+    parts.push(wait < 1 ? "can start now" : `starts by ${clock(item.start)} by everybody's time limits, in ${lasting(wait)}`);
+    if (wait >= 1 && item.likely !== undefined) parts.push(`likely at ${likely(item)}`);
   } else parts.push(`${item.start > now ? `from ${clock(item.start)}` : "from now on"}, ${until}`);
+  if (item.kind === "slot" && item.price) parts.push(price(item.price, item.count, item.end === null ? null : item.end - Math.max(item.start, now)));
   return parts.filter(Boolean).join(" · ");
 }
 
@@ -205,11 +210,16 @@ function shape(item, spans, { x, now, end, height }) {
       // What it may still take, to its limit, is lighter than what it has had.
       group.append(svg("rect", { ...box, class: "rest", x: x0, width: wide }));
       group.append(svg("rect", { ...box, class: "body", x: x0, width: Math.max(2, x(now) - x0) }));
+      if (item.malleable) group.append(svg("rect", { ...box, class: "texture", fill: "url(#dots)", x: x0, width: wide }));
     } else {
       group.append(svg("rect", { ...box, class: "body", fill: FILLS[item.kind], x: x0 + 0.5, width: Math.max(2, wide - 1) }));
     }
+    if ((item.kind === "running" || item.kind === "past") && item.workflow !== null && wide > 6) {
+      group.append(svg("rect", { ...box, class: "edge", rx: 1, x: x0, width: 3 }));
+    }
   }
-  const label = item.kind === "slot" ? "" : item.label || (item.job === null ? item.name : item.name);
+  // Of a workflow its name says most; of what else there is, the number.
+  const label = item.kind === "slot" ? "" : item.workflow !== null && item.label ? item.label : [item.name, item.label].filter(Boolean).join(" ");
   const room = Math.floor((wide - 12) / 6.6);
   const [at, n] = spans[0];
   if (height >= 16 && label && room >= Math.min(label.length, 5)) {
@@ -217,7 +227,20 @@ function shape(item, spans, { x, now, end, height }) {
     const y = AXIS + at * height + (n > 1 ? Math.min(n * height, 44) : height) / 2 + 4;
     group.append(svg("text", { class: "label", x: x0 + 6, y, "aria-hidden": "true" }, fits));
   }
+  if (item.kind === "planned" && item.likely !== undefined && item.start - now >= 1) group.append(...band(item, x, AXIS + (at + 1) * height - (height > 12 ? 5 : height / 2), height));
   return group;
+}
+
+// When it likely starts, left of where its bar begins, below the names of those who are there until then.
+function band(item, x, y, height) {
+  const [low, likely, high] = [x(item.low), x(item.likely), x(item.high)];
+  const half = Math.min(4, height / 2 - 1);
+  const path = `M${low} ${y - half}V${y + half}M${low} ${y}H${high}M${high} ${y - half}V${y + half}`;
+  return [
+    svg("path", { class: "band-back", d: path }),
+    svg("path", { class: "band-line", d: path }),
+    svg("circle", { class: "band-dot", cx: likely, cy: y, r: half - 0.5 }),
+  ];
 }
 
 // In the order of the arrow keys: what there is, and after that what is free.
@@ -259,6 +282,12 @@ function onKey(event) {
   event.preventDefault();
 }
 
+// What a bar is, by words and not by its colour alone.
+function kind(item) {
+  if (item.kind !== "running") return KINDS[item.kind];
+  return item.malleable ? "running, malleable" : item.workflow !== null ? "running, of a workflow" : "running";
+}
+
 function table() {
   const { data } = state;
   byId("bars").replaceChildren(
@@ -267,17 +296,17 @@ function table() {
       .sort(byStart)
       .slice(0, 500)
       .map((item) =>
-        el(
-          "tr",
-          {},
-          el("td", {}, KINDS[item.kind]),
-          el("th", { scope: "row" }, [item.name, item.label].filter(Boolean).join(" ")),
-          el("td", {}, item.user),
-          el("td", { class: "number" }, item.count),
-          el("td", {}, nodesText(item.rows, data.nodes)),
-          el("td", {}, clock(item.start)),
-          el("td", {}, item.end === null ? "no end" : clock(item.end)),
-        ),
+        row([
+          ["Name", null, [item.name, item.label].filter(Boolean).join(" ") || "slot"],
+          ["What", null, kind(item)],
+          ["User", null, item.user],
+          ["Nodes", "number", item.count],
+          ["Node names", null, nodesText(item.rows, data.nodes)],
+          ["From", "number", clock(item.start)],
+          ["Likely from", "number", item.likely === undefined ? "" : clock(item.likely)],
+          ["To", "number", item.end === null ? "no end" : clock(item.end)],
+          ["Price", null, item.price ? price(item.price, item.count, item.end === null ? null : item.end - item.start) : ""],
+        ]),
       ),
   );
   const notes = data.since === null ? [] : [`Jobs that ended before ${clock(data.since)} are not shown`];

@@ -1,7 +1,8 @@
 // Malleable jobs: how many nodes each has had over time.
 
+import { head } from "./cards.js";
 import { byId, el, say, svg } from "./dom.js";
-import { clock, count } from "./format.js";
+import { clock, count, ends } from "./format.js";
 
 const HEIGHT = 72;
 const LONGEST = 6 * 3600;
@@ -18,8 +19,8 @@ export function draw(all, now) {
   }
   const first = Math.min(...jobs.map((j) => j.started));
   const from = Math.max(first, now - LONGEST);
-  const to = Math.max(now, from + 1);
-  say("malleable-period", `Nodes of each job, ${clock(from, false)} to ${clock(to, false)}`);
+  const to = Math.max(now, from + 60);
+  say("malleable-period", `Nodes of each job, ${ends(from, to).join(" to ")}`);
   for (const job of [...kept.keys()]) if (!jobs.some((j) => j.job === job)) kept.delete(job);
   const articles = jobs.map((j) => article(j, from, to));
   if (articles.some((a, i) => where.children[i] !== a) || where.children.length !== articles.length) {
@@ -44,7 +45,7 @@ function article(j, from, to) {
           "table",
           {},
           el("caption", { class: "hidden" }, `Resizes of job ${j.job}`),
-          el("thead", {}, el("tr", {}, ...["Time", "From", "To", "Outcome"].map((n) => el("th", { scope: "col" }, n)))),
+          head(["Time", "From", "To", "Outcome"]),
           el("tbody", {}),
         ),
       ),

@@ -83,8 +83,9 @@ def test_the_page_shows_jobs_stages_sizes_and_reasons(tab, page):
     for wanted in (
         r"Job 4101 · carol · 3 nodes: n1 – n3 · running since (.* )?\d\d:\d\d",  # with the day, soon after midnight
         r"Job 4107 · mosaic / project · alice · 4 nodes: n4 – n7 · running since",
-        r"Job 4114 · carol · 6 nodes: .* · expected to start at .*, in \d+ min",
-        r"Free slot · \d+ nodes?: .* · from .*, (until|without end)",
+        r"Job 4114 · carol · 6 nodes: .* · starts by .* by everybody's time limits, in \d+ min",
+        r"Free slot · \d+ nodes?: .* · from .*, without end · 32 SU a node-hour$",
+        r"Free slot · \d+ nodes?: .* · from .*, until .* · 32 SU a node-hour, [\d.]+ SU in all$",
         r"Reservation course · erin · 2 nodes: n13, n14 · from .*, until",
     ):
         assert any(re.match(wanted, bar) for bar in bars), (wanted, bars)
@@ -258,15 +259,15 @@ def test_a_screen_reader_is_told_what_everything_is(tab, page):
     tree = tab.tree()
     names = {(n["role"], n["name"]) for n in tree}
     for wanted in (
-        *(("heading", name) for name in ("Nodes over time", "Workflows", "Malleable jobs", "Decisions")),
+        *(("heading", name) for name in ("Nodes over time", "Queue", "Workflows", "Malleable jobs", "Decisions")),
         *(("combobox", "Time shown"), ("combobox", "Partition"), ("searchbox", "Filter")),
-        *(("checkbox", "expected to start"), ("checkbox", "free slot")),
+        *(("checkbox", "waiting, starts by then"), ("checkbox", "free slot")),
         *(("columnheader", "Predicted wait"), ("rowheader", "merge"), ("rowheader", "job 4110")),
         *(("main", ""), ("region", "Malleable jobs")),
     ):
         assert wanted in names, wanted
     (chart,) = [n for n in tree if n["role"] == "listbox"]
-    assert "table below" in chart["name"]
+    assert "tables below" in chart["name"]
     assert all(n["name"] for n in tree if n["role"] == "option")
     pictures = [n["name"] for n in tree if n["role"] in ("image", "img")]
     assert any(re.search(r"Job 4110: 2 nodes from .*, 4 nodes from .*, 8 nodes from", name) for name in pictures)
@@ -283,9 +284,10 @@ def test_the_picture_is_there_as_a_table(tab, page):
     tab.js("document.querySelector('#cluster summary').click()")
     text = tab.until("document.querySelector('#bars').innerText")
     rows = [line.split("\t") for line in text.splitlines()]
-    assert ["running", "4101", "carol", "3", "n1 – n3"] in [row[:5] for row in rows]
-    assert any(row[:2] == ["expected to start", "4113 mosaic / merge"] for row in rows)
-    assert any(row[0] == "free" for row in rows)
+    assert ["4101", "running", "carol", "3", "n1 – n3"] in [row[:5] for row in rows]
+    assert ["4107 mosaic / project", "running, of a workflow"] in [row[:2] for row in rows]
+    assert any(row[:2] == ["4113 mosaic / merge", "expected to start"] for row in rows)
+    assert any(row[:2] == ["slot", "free"] and row[-1].startswith("32 SU a node-hour") for row in rows)
 
 
 def test_the_command_against_an_agent(tab, agent):

@@ -13,20 +13,16 @@ from stored_states import owners_run
 from dashboard_scene import MINUTE, NASTY, Scene
 from penstock.api import JobState, Partition, Reservation
 from penstock.core.picture import jobs_of, picture_from_dict, picture_to_dict
-from penstock.dashboard.data import (
-    cluster_model,
-    decisions_model,
-    malleable_model,
-    natural,
-    resized_at,
-    spans,
-    workflows_model,
-    works,
-)
+from penstock.dashboard.data import cluster_model, decisions_model, natural, spans, waiting_starts, works
 from penstock.dashboard.feed import Feed
+from penstock.dashboard.flows import workflows_model
 from penstock.dashboard.past import KEPT, JobHistory
 from penstock.dashboard.planned import PlannedStarts, look_ahead
+from penstock.dashboard.sizes import malleable_model, resized_at
 from penstock.errors import NotNow, UserError
+from penstock.future.bands import Band, Misses
+from penstock.future.past import ENOUGH, QueuePast
+from penstock.future.queued import FEW, Likely
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.state import Kept, Own, RunPhase, StagePhase, StageRun
 
@@ -86,6 +82,14 @@ def test_a_job_that_is_resized_held_first_some_nodes_and_then_others():
     seen(past, 100.0, make_job(1, "n1", start=40.0))
     seen(past, 200.0, make_job(1, "n1", "n2", start=40.0))
     assert stretches(past) == [(1, ("n1",), 40.0, 200.0), (1, ("n1", "n2"), 200.0, None)]
+
+
+def test_a_job_that_the_agent_has_resized_has_its_nodes_since_then():
+    past = JobHistory()
+    seen(past, 100.0, make_job(1, "n1", start=40.0))
+    seen(past, 200.0, make_job(1, "n1", "n2", start=40.0), resized={1: 150.0})
+    seen(past, 300.0, make_job(1, "n3", start=40.0), resized={1: 150.0})  # not the agent's doing
+    assert stretches(past) == [(1, ("n1",), 40.0, 150.0), (1, ("n1", "n2"), 150.0, 300.0), (1, ("n3",), 300.0, None)]
 
 
 def test_a_job_ends_when_slurm_says_or_when_it_is_no_longer_seen():
@@ -183,10 +187,10 @@ def test_sets_of_nodes_are_runs_of_rows():
     assert spans([], rows) == []
 
 
-def model(snapshot, work=None, outlook=None):
+def model(snapshot, work=None, outlook=None, likely=None):
     past = JobHistory()
     past.see(snapshot.taken_at, snapshot.jobs, {})
-    return cluster_model(snapshot, outlook or PlannedStarts(snapshot.taken_at), past, work or {})
+    return cluster_model(snapshot, outlook or PlannedStarts(snapshot.taken_at), past, work or {}, likely)
 
 
 def test_the_cluster_in_numbers_and_bars():
@@ -252,6 +256,52 @@ def test_a_stage_is_expected_after_its_wait_and_after_its_parents():
     project, merge, _ = workflows(scene)[0]["stages"]
     assert (project["end"], project["expected_end"]) == (NOW, None)
     assert (merge["start"], merge["expected_start"], merge["expected_end"]) == (NOW, None, NOW + 8 * MINUTE)
+
+
+def test_of_one_job_the_chart_the_queue_and_the_stages_say_one_instant():
+    scene = Scene(NOW)
+    outlook = look_ahead(scene.snapshot)
+    likely = Likely(NOW, {"4113": Band(NOW + 60.0, NOW + 120.0, NOW + 7200.0), "4114": Band(NOW, math.inf, math.inf)})
+    starts = waiting_starts(scene.snapshot, outlook, likely)
+    stages = workflows_model(scene("status", {}), scene.now, starts)[0]["stages"]
+    drawn = model(scene.snapshot, outlook=outlook, likely=likely)
+    (bar,) = (b for b in drawn["bars"] if b["name"] == "4113")
+    row = next(q for q in drawn["queue"] if q["job"] == 4113)
+    assert stages[1]["expected_start"] == bar["start"] == row["start"] == starts["4113"]["start"]
+    assert stages[1]["latest"] and not stages[2]["latest"]
+    band = {"low": bar["start"], "likely": bar["start"], "high": bar["start"]}  # it can start now: not later than that
+    assert stages[1]["likely"] == band and band.items() <= bar.items() and band.items() <= row.items()
+    other = next(q for q in drawn["queue"] if q["job"] == 4114)
+    assert other["likely"] == other["high"] == other["start"], "limits promise it"
+    assert "likely" not in starts["4115"]
+    assert [q["job"] for q in drawn["queue"]] == sorted((4113, 4114, 4115), key=lambda n: starts[str(n)]["start"])
+
+
+def test_who_waits_for_something_else_is_in_the_queue_without_a_start():
+    jobs = [make_job(2, reason="Dependency", dependency="afterok:1"), make_job(3, tasks=2, time_limit=60.0)]
+    snapshot = make_snapshot(jobs, at=NOW)
+    first, second = model(snapshot, outlook=look_ahead(snapshot))["queue"]
+    assert (first["job"], first["tasks"], first["start"]) == (3, 2, NOW)
+    assert (second["job"], second["reason"], second["start"], "likely" in second) == (2, "Dependency", None, False)
+
+
+def test_the_past_ends_when_slurm_says_that_the_stage_did():
+    past = JobHistory()
+    seen(past, 100.0, make_job(1, "n1", start=40.0))
+    seen(past, 200.0)
+    snapshot = make_snapshot(at=200.0)
+    (bar,) = cluster_model(snapshot, PlannedStarts(200.0), past, {1: {"label": "w / s", "end": 180.0}})["bars"]
+    assert (bar["kind"], bar["end"]) == ("past", 180.0)
+
+
+def test_a_slot_has_the_price_that_its_own_partition_has():
+    nodes = tuple(NODES[:4])
+    dear = Partition("dear", nodes, True, False, None, 3600.0, None, billing={"CPU": 3.0})
+    snapshot = make_snapshot(at=NOW)
+    outlook = look_ahead(replace(snapshot, partitions={**snapshot.partitions, "dear": dear}))
+    prices = {name: {slot.price for slot in slots} for name, slots in outlook.slots}
+    cpus = snapshot.nodes[NODES[0]].cpus
+    assert prices == {"batch": {cpus}, "dear": {3 * cpus}}
 
 
 def test_a_stage_that_is_late_is_expected_now_and_not_before():
@@ -321,7 +371,12 @@ def test_jobs_are_called_after_what_the_agent_knows_them_as():
     scene = Scene(NOW)
     said = {**scene("sizes", {})[1], "companions": [4200]}
     known = works(workflows(scene), malleable_model([said], NOW))
-    assert known[4107] == {"label": "mosaic / project", "workflow": 7}
+    assert known[4107] == {
+        "label": "mosaic / project",
+        "workflow": 7,
+        "expected_end": NOW + 11 * MINUTE,
+        "end": None,
+    }
     assert known[4110] == {"label": "malleable", "malleable": True}
     assert known[4200]["label"] == "nodes of job 4110"
 
@@ -427,7 +482,7 @@ def test_a_plan_that_takes_long_is_not_made_often():
     scene, clock = Scene(NOW), [100.0]
     planned = []
 
-    def slow(snapshot):
+    def slow(snapshot, _pricing):
         planned.append(snapshot.taken_at)
         clock[0] += 2.0
         return PlannedStarts(snapshot.taken_at)
@@ -442,6 +497,35 @@ def test_a_plan_that_takes_long_is_not_made_often():
             scene.snapshot = replace(scene.snapshot, taken_at=scene.now)
             feed.look()
     assert planned == [NOW, NOW + 18.0]
+
+
+def test_likely_starts_are_drawn_in_parts_and_shown_when_all_are_there():
+    scene, clock = Scene(NOW), [100.0]
+    asked = []
+
+    def known(name, snapshot):
+        asked.append((name, snapshot.taken_at))
+        return QueuePast((0.5,) * ENOUGH), Misses()
+
+    feed = Feed(scene, lambda: clock[0], known)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.future.replay._PART", 1)  # many parts, of which a clock that stands still takes one
+        feed.look()
+        assert shown(feed)["cluster"]["likely"] is None
+        for _ in range(40 * 40):
+            feed.look()
+            if (cluster := shown(feed)["cluster"])["likely"] is not None:
+                break
+    assert cluster["likely"] == {"at": NOW, "why": ""}
+    assert asked == [("granite", NOW)], "not again while nothing is new"
+    rows = {row["job"]: row for row in cluster["queue"]}
+    assert NOW <= rows[4114]["low"] <= rows[4114]["likely"] <= rows[4114]["high"] <= rows[4114]["start"]
+
+
+def test_without_a_past_it_is_said_why_likely_starts_are_missing():
+    feed = Feed(Scene(NOW), lambda: 100.0)
+    feed.look()
+    assert shown(feed)["cluster"]["likely"] == {"at": NOW, "why": FEW}
 
 
 def test_slurm_is_looked_at_anew_only_while_somebody_looks():
