@@ -25,22 +25,22 @@ _CLUSTER: Final = re.compile(r"^\s*ClusterName\s*=\s*([A-Za-z0-9._-]+)", re.IGNO
 _FILES: Final = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 
-def shared_look(config: Config, cluster: str) -> SharedLook | None:
-    """What asks the site's view about this cluster; None where it is off."""
+def shared_look(config: Config, cluster: str, *, quiet: bool = False) -> SharedLook | None:
+    """What asks the site's view about this cluster, and tells the log how that goes, unless it is `quiet`; None where
+    it is off."""
     slurm = config.slurm
     if slurm.view == "off" or (slurm.view == "auto" and slurm.backend not in _BY_SLURM):
         return None
     known = uid_of(slurm.view_user)
     path = VIEW_SOCKET if slurm.view == "auto" else Path(slurm.view)
-    return SharedLook(
-        path, {0} if known is None else {0, known}, cluster, timeout=slurm.timeout, silent=slurm.view == "auto"
-    )
+    trusted, silent = {0} if known is None else {0, known}, slurm.view == "auto"
+    return SharedLook(path, trusted, cluster, timeout=slurm.timeout, silent=silent, quiet=quiet)
 
 
 async def whole_look(config: Config, backend: Reader) -> Snapshot:
     """A picture for a command: what the site's view has, where there is one, else what Slurm says now."""
     if config.slurm.view != "off":
-        shared = shared_look(config, "")
+        shared = shared_look(config, "", quiet=True)
         if shared is not None and shared.path.exists():
             shared.cluster = _own_cluster() or (await backend.site()).cluster
             try:

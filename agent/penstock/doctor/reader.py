@@ -223,7 +223,7 @@ async def _clusters(backend: Reader) -> tuple[str, ...]:
 
 
 async def _view(config: Config, backend: Reader, site: SiteConfig) -> str | Trouble | None:
-    shared = shared_look(config, site.cluster)
+    shared = shared_look(config, site.cluster, quiet=True)
     if shared is None or (config.slurm.view == "auto" and not shared.path.exists()):
         return None
     seen = await shared.look(backend.now())

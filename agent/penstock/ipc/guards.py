@@ -10,7 +10,7 @@ from penstock.api import Snapshot
 __all__ = ["GuardDesk"]
 
 _PER_SECOND: Final = 20.0
-_SOONEST: Final = 15.0
+_SOONEST: Final = 30.0
 _LATEST: Final = 240.0
 _REMEMBERED: Final = 600.0  # seconds: longer than the latest, so that a guard that still asks is counted
 

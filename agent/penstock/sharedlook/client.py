@@ -62,7 +62,8 @@ class _Unusable(Exception):
 
 class SharedLook:
     """One asker. `trusted` are the uids that may listen at `path`; `cluster` is Slurm's name of the asker's. `silent`:
-    that there is no service at all is not worth a word. `outcomes` counts by `OUTCOMES`, `promise` is how old (s) a
+    that there is no service at all is not worth a word; `quiet`: nothing is, as a command's output is not to be mixed
+    with that. `outcomes` counts by `OUTCOMES`, `promise` is how old (s) a
     look may be, as the service said last, and `using` whether the last one came from it."""
 
     def __init__(
@@ -73,6 +74,7 @@ class SharedLook:
         *,
         timeout: float = 20.0,
         silent: bool = False,
+        quiet: bool = False,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path = path
@@ -84,6 +86,7 @@ class SharedLook:
         self._trusted = frozenset(trusted)
         self._timeout = timeout
         self._silent = silent
+        self._quiet = quiet
         self._steady = steady
         self._rest_until = self._dead_since = float("-inf")
         self._failures = 0
@@ -198,7 +201,7 @@ class SharedLook:
     def _used(self) -> None:
         self.outcomes["used"] += 1
         self.using, self.why = True, ""
-        if self._told:
+        if self._told and not self._quiet:
             _log.info("the site's view is used again", path=str(self.path))
             self._told = ""
 
@@ -209,7 +212,7 @@ class SharedLook:
         if outcome not in ("absent", *_QUIET):
             self._failures += 1
             self._rest_until = self._steady() + backoff(_FIRST_REST, self._failures - 1, _LONGEST_REST)
-        if outcome == "absent" and self._silent and not was:
+        if self._quiet or (outcome == "absent" and self._silent and not was):
             return
         if self._told != outcome and outcome not in _QUIET:  # one line, not one a look
             self._told = outcome

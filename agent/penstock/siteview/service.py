@@ -164,7 +164,9 @@ class ViewService:
             return self._refused("busy", str(e), e.again_in or 0.0)
         try:
             have = wire.decode_request(line)
-            head, parts = await self._looks.for_viewer(Viewer(uid, login(uid)), have)
+            # A name is asked for only where it matters, and not by this thread: a site's directory may be slow.
+            user = await asyncio.to_thread(login, uid) if (await self._looks.rule()).hides else ""
+            head, parts = await self._looks.for_viewer(Viewer(uid, user), have)
         except wire.WireError as e:
             return self._refused("request", str(e))
         except NotPermitted as e:

@@ -41,7 +41,7 @@ def looking(at):
 def test_a_guard_is_told_of_its_users_jobs_alone():
     door = looking(10_000.0)
     reply = door.say(question(door, 7, 8, 9, 10, 11))
-    assert reply == wire.Endings(states={"7": "RUNNING", "8": "FAILED"}, again_in=15.0)
+    assert reply == wire.Endings(states={"7": "RUNNING", "8": "FAILED"}, again_in=30.0)
     assert door.woken == [], "the look is young"
     assert door.controller.jobs == {}, "and nothing is registered"
 
@@ -50,7 +50,7 @@ def test_an_old_look_is_worth_a_new_one():
     door = looking(9_980.0)
     assert isinstance(door.say(question(door, 7)), wire.Endings)
     door.observer.last = None
-    assert door.say(question(door, 7)) == wire.Endings(states={}, again_in=15.0)
+    assert door.say(question(door, 7)) == wire.Endings(states={}, again_in=30.0)
     assert door.woken == ["look", "look"]
 
 
@@ -70,10 +70,10 @@ def test_the_more_ask_the_later_they_ask_again():
     assert answer.again_in == 240.0
     assert desk.asked == 5000
     assert desk.answer(UID, replace(request, job=1), None, now + 500.0).again_in == 240.0
-    assert desk.answer(UID, replace(request, job=1), None, now + 700.0).again_in == 15.0, "the others have gone"
-    for number in range(1, 401):
+    assert desk.answer(UID, replace(request, job=1), None, now + 700.0).again_in == 30.0, "the others have gone"
+    for number in range(1, 801):
         answer = desk.answer(UID, replace(request, job=number), None, now + 700.0)
-    assert answer.again_in == 20.0
+    assert answer.again_in == 40.0
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_script_asks_over_the_network(environment, tmp_path):
             await server.close()
 
     done = asyncio.run(play())
-    assert (done.returncode, done.stdout) == (0, "7 RUNNING\n8 FAILED\nagain 15\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "7 RUNNING\n8 FAILED\nagain 30\n"), done.stderr
 
 
 class Agent:

@@ -22,10 +22,12 @@ def test_no_service_is_told_once_and_asked_again_each_time(tmp_path):
         clock = ManualClock()
         asker = SharedLook(tmp_path / "none.sock", [0], "c", steady=clock.now)
         silent = SharedLook(tmp_path / "none.sock", [0], "c", steady=clock.now, silent=True)
+        quiet = SharedLook(tmp_path / "none.sock", [0], "c", steady=clock.now, quiet=True)
         with structlog.testing.capture_logs() as log:
             for _ in range(3):
                 assert await asker.look(clock.now()) is None
                 assert await silent.look(clock.now()) is None
+                assert await quiet.look(clock.now()) is None
         assert len(log) == 1 and asker.outcomes == {"absent": 3}
 
     asyncio.run(work())
