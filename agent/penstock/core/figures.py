@@ -45,7 +45,7 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
             "view_answers_total",
             "counter",
             "Looks that the site's view was asked for: used, or why Slurm was asked instead (absent, forged, slow, "
-            "broken, old, elsewhere, clock, private, busy), or that Slurm does not answer (slurm).",
+            "broken, old, late, elsewhere, clock, private, busy), or that Slurm does not answer (slurm).",
             ("outcome",),
         ),
         MetricSpec("snapshot_timestamp_seconds", "gauge", "When Slurm was seen last; 0: never."),

@@ -34,6 +34,7 @@ OUTCOMES: Final = (
     "slow",
     "broken",
     "old",
+    "late",
     "elsewhere",
     "clock",
     "private",
@@ -49,7 +50,7 @@ _FIRST_REST: Final = 30.0
 _LONGEST_REST: Final = 600.0
 _BELIEVED: Final = 300.0  # for so long the service may say that Slurm does not answer
 _BESIDE: Final = 200_000  # bytes of a part that are worth a thread of their own
-_QUIET: Final = frozenset({"busy", "clock"})
+_PASSING: Final = frozenset({"busy", "clock", "late"})  # no fault of the service
 
 
 class _Unusable(Exception):
@@ -102,7 +103,7 @@ class SharedLook:
             return None
         try:
             async with asyncio.timeout(self._timeout):
-                found = await self._ask(now)
+                found = await self._ask_twice(now)
         except TimeoutError:
             self._unused(_Unusable("slow", f"no whole answer within {self._timeout:.0f} s"))
             return None
@@ -113,6 +114,16 @@ class SharedLook:
         self._dead_since = float("-inf")
         self._used()
         return found
+
+    async def _ask_twice(self, now: float) -> Snapshot:
+        """An answer that was on its way for too long is asked for once more: on a host that is that busy, too."""
+        began = self._steady()
+        try:
+            return await self._ask(now)
+        except _Unusable as e:
+            if e.outcome != "late":
+                raise
+        return await self._ask(now + self._steady() - began)
 
     async def _ask(self, now: float) -> Snapshot:
         began = self._steady()
@@ -152,16 +163,19 @@ class SharedLook:
         self._check_age(head, took)
 
     def _check_age(self, head: wire.LookHead, took: float) -> None:
-        """By its own words, and by when this process saw the same look first."""
-        key = (head.instance, head.number)
+        """By its own words, by when this process saw the same look first, and by how long the answer `took` (s)."""
+        key, most = (head.instance, head.number), head.promise + TOLERATED
         if key != self._seen[:2]:
-            self._seen = (*key, self._steady())
+            self._seen = (*key, self._steady() - took)
             if head.taken_at < self._taken_at - TOLERATED:
                 raise _Unusable("old", "its look is older than the one before")
+        said = max(head.age, head.now - head.taken_at)
         held = self._steady() - self._seen[2]
-        age = max(head.age + took, head.now - head.taken_at + took, held)
-        if age > head.promise + TOLERATED or head.taken_at > head.now + TOLERATED:
+        if max(said, held - took) > most or head.taken_at > head.now + TOLERATED:
+            age = max(said, held)
             raise _Unusable("old", f"its look is {age:.0f} s old, and {head.promise:.0f} s is what it promises")
+        if max(said + took, held) > most:
+            raise _Unusable("late", f"its answer was {took:.0f} s on its way")
 
     async def _read(
         self, reader: asyncio.StreamReader, parts: Collection[wire.LookPart]
@@ -209,12 +223,12 @@ class SharedLook:
         outcome = reason.outcome
         self.outcomes[outcome] += 1
         was, self.using, self.why = self.using, False, f"{outcome}: {reason}"
-        if outcome not in ("absent", *_QUIET):
+        if outcome not in ("absent", *_PASSING):
             self._failures += 1
             self._rest_until = self._steady() + backoff(_FIRST_REST, self._failures - 1, _LONGEST_REST)
         if self._quiet or (outcome == "absent" and self._silent and not was):
             return
-        if self._told != outcome and outcome not in _QUIET:  # one line, not one a look
+        if self._told != outcome and outcome not in _PASSING:  # one line, not one a look
             self._told = outcome
             _log.warning("Slurm is asked directly, not by the site's view", path=str(self.path), why=self.why)
 

@@ -140,6 +140,30 @@ def test_the_same_answer_is_believed_as_long_as_it_may_last(tmp_path):
     asyncio.run(work())
 
 
+def test_an_answer_that_was_long_on_its_way_is_asked_for_once_more(tmp_path):
+    """It was young when it was sent: the host is busy, and Slurm is not the one to suffer from that."""
+
+    async def work():
+        clock, path, delays = ManualClock(5000.0), tmp_path / "view.sock", [9.0, 0.0, 9.0, 9.0]
+
+        async def answer(_reader, writer):
+            now = clock.now()
+            writer.write(_answer(age=10.0, taken_at=now - 10.0, now=now, instance=str(now)))
+            clock.at += delays.pop(0)
+            writer.close()
+
+        async with await asyncio.start_unix_server(answer, str(path)):
+            asker = SharedLook(path, [ME], "c", timeout=5.0, steady=clock.now)
+            assert await asker.look(clock.now()) is not None
+            assert asker.outcomes == {"used": 1}
+            assert await asker.look(clock.now()) is None
+            assert asker.outcomes == {"used": 1, "late": 1}
+            delays.append(0.0)
+            assert await asker.look(clock.now()) is not None, "it is no reason to leave the service"
+
+    asyncio.run(work())
+
+
 def test_a_service_that_hangs_is_left(tmp_path):
     async def work():
         path, gone = tmp_path / "view.sock", asyncio.Event()
