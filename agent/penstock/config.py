@@ -26,6 +26,7 @@ from pydantic import (
     PlainValidator,
     ValidationError,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 
@@ -37,6 +38,7 @@ from penstock.values.allow import Feature, Rule
 from penstock.values.documents import MAX_BYTES, parse_yaml, show
 from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.values.fair import UserShare
+from penstock.values.rest_address import RestAddress
 from penstock.values.units import AMOUNT_FORMS, parse_amount
 
 __all__ = ["DEFAULT", "SITE", "Config", "find", "load", "origins", "own_file", "schema"]
@@ -87,6 +89,11 @@ def _host(value: str) -> str:
     address = value.count(":") > 1 and set(value) <= set("0123456789abcdefABCDEF:.")
     if not address and (":" in value or not value.isascii() or not value.replace("-", "").replace(".", "").isalnum()):
         raise ValueError("must be the name or the address of a host, without a port (`listen` has it)")
+    return value
+
+
+def _rest_address(value: str) -> str:
+    RestAddress.parse(value)
     return value
 
 
@@ -193,8 +200,9 @@ class SlurmSection(_Section):
 
     backend: str = Field(
         "cli",
-        description="Real Slurm by its commands (cli) or by pyslurm; auto: by pyslurm where a fitting one is there, "
-        "else by the commands. Or one of an extension, such as the simulated Slurm (mock) of penstock-lab.",
+        description="Real Slurm by its commands (cli), by pyslurm or by slurmrestd (rest); auto: by pyslurm where a "
+        "fitting one is there, else by the commands. Or one of an extension, such as penstock-lab's simulated Slurm "
+        "(mock).",
     )
     mock_socket: File | None = Field(None, description="Socket of the simulated Slurm.")
     min_interval: Seconds = Field(10.0, description="Shortest time between two looks at the queue.")
@@ -216,6 +224,48 @@ class SlurmSection(_Section):
     user_submissions_per_hour: int = Field(
         1200, ge=1, description="The lasting rate of these, once so many were submitted at once."
     )
+
+
+class RestSection(_Section):
+    """Slurm by slurmrestd (`slurm.backend: rest`)."""
+
+    url: Annotated[str, AfterValidator(_rest_address)] | None = Field(
+        None, description="Where slurmrestd answers: unix:/PATH, http://HOST:PORT or https://HOST:PORT."
+    )
+    token_file: File | None = Field(
+        None, description="File with the token (JWT) that is shown, kept renewed by somebody; only its reader's."
+    )
+    token_command: Words | None = Field(
+        None, description="Command that prints a new token, such as [scontrol, token, lifespan=3600]."
+    )
+    user: Name | None = Field(None, description="As whom it is asked; default: the agent's own user.")
+    ca: File | None = Field(None, description="Certificates that HTTPS is checked with; unset: those of httpx.")
+    commands: Literal["auto", "never"] = Field(
+        "auto",
+        description="What slurmrestd cannot do: by Slurm's commands where they are there (auto), or not (never).",
+    )
+    default_partition: Name | None = Field(
+        None, description="The default partition, which slurmrestd tells from Slurm 26.05 on; unset: the only one."
+    )
+    settings: Settings = Field(
+        {},
+        description="Slurm's settings by their names in slurm.conf, such as SchedulerParameters, where neither "
+        "slurmrestd (before 26.05) nor a command tells them.",
+    )
+
+    @field_validator("settings")
+    @classmethod
+    def _settings_are_texts(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name, said in value.items():
+            if not isinstance(said, str | int) or isinstance(said, bool):
+                raise ValueError(f"{name} must be text, as slurm.conf has it")
+        return {name: str(said) for name, said in value.items()}
+
+    @model_validator(mode="after")
+    def _one_token(self) -> RestSection:
+        if self.token_file is not None and self.token_command is not None:
+            raise ValueError("token_file and token_command: only one of them")
+        return self
 
 
 class AsaSection(_Section):
@@ -526,6 +576,7 @@ class Config(_Section):
 
     agent: AgentSection = Field(default_factory=lambda: AgentSection.model_validate({}))
     slurm: SlurmSection = Field(default_factory=lambda: SlurmSection.model_validate({}))
+    rest: RestSection = Field(default_factory=lambda: RestSection.model_validate({}))
     asa: AsaSection = Field(default_factory=lambda: AsaSection.model_validate({}))
     workflows: WorkflowsSection = Field(default_factory=lambda: WorkflowsSection.model_validate({}))
     limits: LimitsSection = Field(default_factory=lambda: LimitsSection.model_validate({}))

@@ -29,7 +29,10 @@ from penstock.slurm.cli import CliBackend
 from penstock.slurm.parse import parse_version
 from penstock.slurm.pyslurm import PyslurmBackend
 from penstock.slurm.pyslurm_link import Versions, misfit
-from penstock_lab.cluster import Cluster, ClusterSpec, up
+from penstock.slurm.rest import Lacking, RestBackend
+from penstock.slurm.rest_link import RestLink
+from penstock.values.rest_address import RestAddress
+from penstock_lab.cluster import Cluster, ClusterSpec, restd, up
 from penstock_lab.cluster.programs import PATH
 from penstock_lab.mock import control
 from penstock_lab.mock.backend import VirtualClock, virtual_cluster
@@ -48,6 +51,14 @@ REAL = [
 ]
 # The installed Slurm again, through pyslurm, where that is installed (test_contract_pyslurm says where not).
 PYSLURM = [pytest.param("pyslurm", marks=pytest.mark.slurm)] if find_spec("pyslurm") else []
+# Those releases again, through slurmrestd alone: no command of Slurm is run.
+REST = [
+    pytest.param(f"rest {release}", id=name, marks=[pytest.mark.slurm, pytest.mark.long, *more])
+    for release, name, more in (
+        ("trixie", "rest-24.11", [pytest.mark.release, pytest.mark.timeout(180, func_only=True)]),
+        ("sid", "rest-26.05", [pytest.mark.release, pytest.mark.timeout(180, func_only=True)]),
+    )
+]
 NODES = tuple(f"n{i}" for i in range(1, 9))
 LICENSES = {"matlab": 4}
 
@@ -216,6 +227,77 @@ class PyslurmWorld(SlurmWorld):
             await backend.close()
 
 
+class RestWorld(SlurmWorld):
+    """The same cluster through slurmrestd, one for each user; `plain` uses the commands.
+
+    What slurmrestd cannot do skips the test, and says so: `commands` false.
+    """
+
+    make = RestBackend
+    commands = False
+    counts = False
+
+    def __init__(self, cluster: Cluster, servers: "Servers", version: str | None = None) -> None:
+        self._opened: list[RestBackend] = []
+        self._servers, self._only = servers, version
+        self.enforces = cluster.spec.enforce
+        super().__init__(cluster)
+        self.plain = SlurmWorld(cluster).backend
+
+    def backend_of(self, who: str, **options: object) -> CliBackend:
+        """A backend that acts as a user of the cluster."""
+        server = self._servers.of(self.cluster, who, self._only)
+        link = RestLink(RestAddress.parse(server.url), self.cluster.user(who).name)
+        settings = {**REST_SETTINGS, "AccountingStorageEnforce": "associations,limits,qos" if self.enforces else "none"}
+        options = {"link": link, "commands": self.commands, "settings": settings, **options}
+        self._opened.append(super().backend_of(who, **options))
+        return self._opened[-1]
+
+    async def close(self) -> None:
+        for backend in self._opened:
+            await backend.close()
+
+
+# What the administrator of a host without Slurm's commands says of the clusters here; slurmrestd of 26.05 tells itself.
+REST_SETTINGS = {"PrologFlags": "", "SchedulerParameters": "permit_job_expansion"}
+
+
+class Servers:
+    """The session's slurmrestd, by cluster, user and data version; started at their first use."""
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[Path, str, str | None], restd.RestServer] = {}
+
+    def of(self, cluster: Cluster, who: str, version: str | None = None) -> restd.RestServer:
+        key = (cluster.folder, who, version)
+        if key not in self._running or self._running[key].process.poll() is not None:
+            self._running[key] = restd.start(cluster, who, versions=version)
+        return self._running[key]
+
+    def stop(self) -> None:
+        for server in self._running.values():
+            server.stop()
+
+
+@pytest.fixture(scope="session")
+def servers(real_cluster: Callable[[str | None], Cluster]) -> Iterator[Servers]:
+    found = Servers()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def rest_world(
+    request: pytest.FixtureRequest, real_cluster: Callable[[str | None], Cluster], servers: Servers
+) -> Iterator[RestWorld]:
+    """A real cluster through slurmrestd alone: of the release that the test names, or 24.11."""
+    yield from _rest_emptied(real_cluster(getattr(request, "param", "trixie")), servers)
+
+
+def _rest_emptied(cluster: Cluster, servers: Servers) -> Iterator[RestWorld]:
+    yield from _emptied(cluster, lambda cluster: RestWorld(cluster, servers))
+
+
 def _no_pyslurm(cluster: Cluster) -> str | None:
     """Why the installed Slurm cannot be asked through the pyslurm that is installed."""
     slurm = cluster.run_as("root", ["sinfo", "-V"]).stdout.split()[-1]
@@ -262,16 +344,18 @@ def pyslurm_world(real_cluster: Callable[[str | None], Cluster]) -> Iterator[Pys
     yield from _emptied(cluster, PyslurmWorld)
 
 
-@pytest.fixture(params=[*REAL, *PYSLURM])
+@pytest.fixture(params=[*REAL, *PYSLURM, *REST])
 def real_world(request: pytest.FixtureRequest, real_cluster: Callable[[str | None], Cluster]) -> Iterator[SlurmWorld]:
-    """A real cluster, through its commands and through pyslurm."""
+    """A real cluster, through its commands, through pyslurm and through slurmrestd."""
     if request.param == "pyslurm":
         yield request.getfixturevalue("pyslurm_world")
+    elif (rest := _rest_release(request.param)) is not None:
+        yield from _rest_emptied(real_cluster(rest), request.getfixturevalue("servers"))
     else:
         yield from _emptied(real_cluster(request.param))
 
 
-def _emptied(cluster: Cluster, kind: type[SlurmWorld] = SlurmWorld) -> Iterator[SlurmWorld]:
+def _emptied(cluster: Cluster, kind: Callable[[Cluster], SlurmWorld] = SlurmWorld) -> Iterator[SlurmWorld]:
     _empty(cluster)
     yield kind(cluster)
     cluster.start_controller()
@@ -344,7 +428,7 @@ def enforcing_cluster(need_slurm: Callable[[str | None], None]) -> Iterator[Call
             cluster.down()
 
 
-@pytest.fixture(params=["mock", "server", *REAL, *PYSLURM])
+@pytest.fixture(params=["mock", "server", *REAL, *PYSLURM, *REST])
 def enforcing(request: pytest.FixtureRequest, enforcing_cluster: Callable[[str | None], Cluster]) -> Iterator[World]:
     """Every world, with limits that it holds its users to (see `_ENFORCING`)."""
     if request.param == "mock":
@@ -356,6 +440,8 @@ def enforcing(request: pytest.FixtureRequest, enforcing_cluster: Callable[[str |
         if (why := _no_pyslurm(enforcing_cluster(None))) is not None:
             pytest.skip(f"NO PYSLURM: {why}")
         yield from _emptied(enforcing_cluster(None), PyslurmWorld)
+    elif (rest := _rest_release(request.param)) is not None:
+        yield from _rest_emptied(enforcing_cluster(rest), request.getfixturevalue("servers"))
     else:
         yield from _emptied(enforcing_cluster(request.param))
 
@@ -377,7 +463,11 @@ def server_world() -> Iterator[ServerWorld]:
         yield world
 
 
-@pytest.fixture(params=["mock", "server", *REAL, *PYSLURM])
+def _rest_release(param: str | None) -> str | None:
+    return param.removeprefix("rest ") if param is not None and param.startswith("rest ") else None
+
+
+@pytest.fixture(params=["mock", "server", *REAL, *PYSLURM, *REST])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """Every world there is, one after the other."""
     if request.param == "mock":
@@ -386,6 +476,9 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         yield request.getfixturevalue("server_world")
     elif request.param == "pyslurm":
         yield request.getfixturevalue("pyslurm_world")
+    elif (rest := _rest_release(request.param)) is not None:
+        cluster = request.getfixturevalue("real_cluster")(rest)
+        yield from _rest_emptied(cluster, request.getfixturevalue("servers"))
     else:
         yield from _emptied(request.getfixturevalue("real_cluster")(request.param))
 
@@ -413,6 +506,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     async def run() -> None:
         try:
             await pyfuncitem.obj(**arguments)
+        except Lacking as why:
+            pytest.skip(f"NO REST: {why}")
         finally:
             for world in arguments.values():
                 if isinstance(world, World):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
+from shutil import which
 
 import structlog
 
 from penstock.config import Config
 from penstock.core.extensions import BACKENDS
 from penstock.errors import ConfigError
+from penstock.host.logins import login
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, RequestBudget
+from penstock.slurm.commands import PROGRAMS
+from penstock.values.rest_address import RestAddress
 
-__all__ = ["auto", "cli", "make_backend", "pyslurm"]
+__all__ = ["auto", "cli", "make_backend", "pyslurm", "rest", "why_no_commands"]
 
 _log = structlog.get_logger(__name__)
 
@@ -37,6 +42,47 @@ def pyslurm(config: Config) -> Backend:
     if not _installed():
         raise ConfigError("`slurm.backend: pyslurm`, but pyslurm is not installed (`pip install penstock[pyslurm]`)")
     return _by_pyslurm(config)
+
+
+def rest(config: Config) -> Backend:
+    """Slurm by slurmrestd, and by the commands for what that lacks, where they may be used."""
+    if find_spec("httpx") is None:
+        raise ConfigError("`slurm.backend: rest`, but httpx is not installed (`pip install penstock[rest]`)")
+    from penstock.slurm.rest import RestBackend
+    from penstock.slurm.rest_link import RestLink
+    from penstock.slurm.rest_tokens import CommandTokens, FileTokens, Tokens
+
+    section, own = config.rest, login(os.geteuid())
+    if section.url is None:
+        raise ConfigError("`slurm.backend: rest` needs `rest.url`, such as unix:/run/slurmrestd/slurmrestd.socket")
+    user = section.user or own
+    tokens: Tokens | None = None
+    if section.token_file is not None:
+        tokens = FileTokens(section.token_file)
+    elif section.token_command is not None:
+        tokens = CommandTokens(section.token_command)
+    without = why_no_commands(config)
+    return RestBackend(
+        link=RestLink(RestAddress.parse(section.url), user, tokens, section.ca),
+        commands=not without,
+        without=without,
+        settings=section.settings,
+        default_partition=section.default_partition,
+        user=user,
+        timeout=config.slurm.timeout,
+        budget=_budget(config),
+        merge_releases=config.malleable.merge_releases,
+    )
+
+
+def why_no_commands(config: Config) -> str:
+    """Why what slurmrestd cannot do is not done by Slurm's commands; empty: it is."""
+    if config.rest.commands == "never":
+        return "`rest.commands: never` keeps Slurm's commands from being used"
+    if config.rest.user not in (None, login(os.geteuid())):
+        return f"Slurm's commands would not act as {config.rest.user} (`rest.user`)"
+    missing = [name for name in PROGRAMS if which(name) is None]
+    return f"Slurm's commands are not on PATH here ({', '.join(missing)})" if missing else ""
 
 
 def auto(config: Config) -> Backend:

@@ -141,6 +141,7 @@ BACKENDS: Final = ExtensionPoint(
         "auto": "penstock.core.backends:auto",
         "cli": "penstock.core.backends:cli",
         "pyslurm": "penstock.core.backends:pyslurm",
+        "rest": "penstock.core.backends:rest",
     },
 )
 CHANNELS: Final = ExtensionPoint(

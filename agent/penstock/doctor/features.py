@@ -189,6 +189,14 @@ FEATURES: Final[Sequence[Spec]] = (
         extra=True,
         wanted=lambda config: config.slurm.backend == "pyslurm",
     ),
+    Spec(
+        "rest",
+        "ask Slurm through slurmrestd",
+        "user",
+        ("config", "rest"),
+        extra=True,
+        wanted=lambda config: config.slurm.backend == "rest",
+    ),
 )
 
 

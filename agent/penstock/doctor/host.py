@@ -11,6 +11,7 @@ from penstock.doctor.facts import Folder, SiteFacts, Trouble
 from penstock.doctor.findings import Finding, failed, fine, note, unknown
 from penstock.host.filesystems import is_network, is_volatile
 from penstock.pool.extra import INSTALL
+from penstock.values.rest_address import RestAddress
 
 __all__ = ["check_host"]
 
@@ -36,6 +37,7 @@ def check_host(facts: SiteFacts) -> Iterator[Finding]:
     yield _address(facts)
     yield _view(facts)
     yield _pyslurm(facts)
+    yield _rest(facts)
     yield _pool(facts)
     yield _pool_folder(facts)
     yield _request_key(facts)
@@ -250,6 +252,22 @@ def _pyslurm(facts: SiteFacts) -> Finding:
         return fine("pyslurm", f"pyslurm {facts.pyslurm} fits this Slurm and {used}")
     why = "pyslurm is not installed" if facts.pyslurm is None else facts.pyslurm.why
     return failed("pyslurm", why if wanted == "pyslurm" else f"{why}; the agent uses Slurm's commands", change, cost)
+
+
+def _rest(facts: SiteFacts) -> Finding:
+    section = facts.config.rest
+    if facts.config.slurm.backend != "rest":
+        return fine("rest", "slurmrestd is not configured (`slurm.backend`)")
+    if facts.rest is None or isinstance(facts.rest, Trouble):
+        why = facts.rest.why if isinstance(facts.rest, Trouble) else "it was not asked"
+        return failed("rest", f"slurmrestd: {why}", "see `rest.url` and, for a token, `rest.token_file`")
+    spoken = f"slurmrestd at {section.url} answers in {facts.rest.version}"
+    if section.url is not None and RestAddress.parse(section.url).in_clear:
+        return note("rest", f"{spoken}, and its token can be read on the way", "let `rest.url` begin with https://")
+    if facts.rest.lacks:
+        change = "have Slurm's commands on PATH, with `rest.commands: auto`, or do without these"
+        return note("rest", f"{spoken}; not to be had: {', '.join(facts.rest.lacks)}", change)
+    return fine("rest", f"{spoken}; Slurm's commands do what it cannot")
 
 
 def _pool(facts: SiteFacts) -> Finding:

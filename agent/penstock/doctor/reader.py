@@ -28,7 +28,7 @@ from penstock.core.backends import make_backend
 from penstock.core.extensions import POLICIES
 from penstock.core.off import off_in
 from penstock.core.viewing import shared_look
-from penstock.doctor.facts import Agent, AgentAddress, Folder, Mpi, Probe, QueueSize, Services, SiteFacts, Trouble
+from penstock.doctor.facts import Agent, AgentAddress, Folder, Mpi, Probe, QueueSize, Rest, Services, SiteFacts, Trouble
 from penstock.errors import AgentUnavailable, ConfigError, NotPermitted, PenstockError, StoreError, UserError
 from penstock.holding.requests import load_key
 from penstock.host.filesystems import mount_of
@@ -44,6 +44,7 @@ from penstock.slurm.budget import Metered
 from penstock.slurm.commands import PROGRAMS
 from penstock.slurm.pyslurm_link import PyslurmLink, Unfit, misfit
 from penstock.slurm.queries import CliQueries
+from penstock.slurm.rest import Lacking, RestBackend
 from penstock.state.leadership import is_shared
 from penstock.state.lease.files import published
 from penstock.state.ownership import is_readable, own_folder
@@ -115,9 +116,10 @@ def _defaults() -> Config:
 
 async def _ask_slurm(config: Config, limit: float) -> dict[str, object]:
     """What Slurm says. Where it does not answer at all, it is not asked again."""
-    missing = () if config.slurm.backend == "mock" else tuple(name for name in PROGRAMS if shutil.which(name) is None)
+    without = config.slurm.backend in ("mock", "rest")
+    missing = () if without else tuple(name for name in PROGRAMS if shutil.which(name) is None)
     # By the commands even where pyslurm is wanted: it is a check of its own, and must not end the others.
-    backend_name = "mock" if config.slurm.backend == "mock" else "cli"
+    backend_name = config.slurm.backend if without else "cli"
     shorter = {"backend": backend_name, "timeout": min(limit, config.slurm.timeout)}
     config = config.model_copy(update={"slurm": config.slurm.model_copy(update=shorter)})
     try:
@@ -129,6 +131,7 @@ async def _ask_slurm(config: Config, limit: float) -> dict[str, object]:
         if isinstance(site, Trouble):
             return {
                 **_unasked(site, missing, await _pyslurm(backend, None, limit)),
+                "rest": await _rest(backend, limit),
                 "requests": _requests(backend),
             }
         partitions = await _answered(_partitions(backend), limit)
@@ -147,6 +150,7 @@ async def _ask_slurm(config: Config, limit: float) -> dict[str, object]:
             "skew": backend.now() - time.time(),
             "view": await _answered(_view(config, backend, site), limit),
             "pyslurm": await _pyslurm(backend, site, limit),
+            "rest": await _rest(backend, limit),
         }
         found["requests"] = _requests(backend)
         return found
@@ -194,7 +198,10 @@ async def _partitions(backend: Reader) -> tuple[Partition, ...]:
 async def _submission(backend: Reader) -> str:
     """Slurm's estimate for a small job; nothing is submitted."""
     spec = JobSpec(name="penstock-doctor", script="#!/bin/sh\ntrue\n", nodes=1, time_limit=60.0)
-    estimate = await backend.estimate(spec)
+    try:
+        estimate = await backend.estimate(spec)
+    except Lacking as why:
+        return f"at a time that cannot be asked for ({why})"
     wait = max(0.0, estimate.start - backend.now())
     return f"in {wait:.0f} s in partition {estimate.partition}" if wait > 1 else f"now in {estimate.partition}"
 
@@ -234,9 +241,17 @@ async def _view(config: Config, backend: Reader, site: SiteConfig) -> str | Trou
     return f"{shared.path}: a look {age:.0f} s old, never older than {shared.promise:.0f} s; {jobs}"
 
 
+async def _rest(backend: Reader, limit: float) -> Rest | Trouble | None:
+    """How slurmrestd is spoken to; None: by another backend."""
+    if not isinstance(backend, RestBackend):
+        return None
+    lacks = await _answered(backend.lacks(), limit)
+    return lacks if isinstance(lacks, Trouble) else Rest(backend.data_version, lacks)
+
+
 async def _pyslurm(backend: Reader, site: SiteConfig | None, limit: float) -> str | Trouble | None:
     """In a process of its own, as the agent has it: importing a pyslurm that does not fit may end Python."""
-    if find_spec("pyslurm") is None or not isinstance(backend, CliQueries):
+    if find_spec("pyslurm") is None or not isinstance(backend, CliQueries) or isinstance(backend, RestBackend):
         return None
     link = PyslurmLink(backend.runner)
     try:

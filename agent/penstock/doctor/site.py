@@ -69,6 +69,8 @@ def check_site(facts: SiteFacts) -> Iterator[Finding]:
 def _programs(facts: SiteFacts) -> Finding:
     if facts.config.slurm.backend == "mock":
         return fine("programs", "a simulated Slurm needs none")
+    if facts.config.slurm.backend == "rest":
+        return fine("programs", "slurmrestd is asked; the check `rest` says what commands add")
     if facts.programs_missing:
         return failed(
             "programs",

@@ -68,7 +68,7 @@ class CliBackend(CliSubmission):
         moved = set(source.nodes)
         answer: PenstockError | None = None
         try:
-            await self._change(["scontrol", "update", f"jobid={int(resizer)}", "NumNodes=0"])
+            await self._give_away(resizer)
         except PenstockError as error:
             # What counts is what the jobs look like, except where the answer leaves no doubt.
             if "already finished" not in str(error) and not isinstance(error, OutcomeUnknown):
@@ -82,6 +82,9 @@ class CliBackend(CliSubmission):
 
         if not await _soon(merged):
             raise OutcomeUnknown(f"job {resizer} was not seen to be merged into job {into}") from answer
+
+    async def _give_away(self, resizer: int) -> None:
+        await self._change(["scontrol", "update", f"jobid={int(resizer)}", "NumNodes=0"])
 
     async def _assert_merged(self, resizer: int, seen: Job | None, target: Job) -> None:
         """Return if the resizer that is gone was merged; raise what happened to it otherwise."""
@@ -115,7 +118,7 @@ class CliBackend(CliSubmission):
             survivors = compress_hosts(wanted)
         except HostListError as error:
             raise Infeasible(str(error)) from error
-        await self._change(["scontrol", "update", f"jobid={int(job)}", f"NodeList={survivors}"])
+        await self._keep_nodes(job, survivors, wanted)
 
         async def shrunk() -> bool:
             seen = await self._look(job)
@@ -123,6 +126,10 @@ class CliBackend(CliSubmission):
 
         if not await _soon(shrunk):
             raise OutcomeUnknown(f"job {job} was not seen to be shrunk to {survivors}")
+
+    async def _keep_nodes(self, job: int, survivors: str, keep: Collection[str]) -> None:
+        """Shrink the job to the nodes `keep`, as a host list `survivors`."""
+        await self._change(["scontrol", "update", f"jobid={int(job)}", f"NodeList={survivors}"])
 
     # -- changing -----------------------------------------------------------------------------------------------
 
@@ -203,12 +210,16 @@ class CliBackend(CliSubmission):
         return seen
 
     async def _size(self, job: int, nodes: int) -> list[str]:
-        """The words for so many nodes. Of more than there are Slurm makes half of the change, or all of it and never
-        starts the job; nor does it where the processors are left that more nodes had."""
+        """The words for so many nodes."""
+        nodes, cpus = await self._numbers(job, nodes)
+        return [f"NumNodes={nodes}-{nodes}", f"NumCPUs={cpus}"]  # one number of nodes leaves the most as it is
+
+    async def _numbers(self, job: int, nodes: int) -> tuple[int, int]:
+        """So many nodes, and the processors on them. Of more nodes than there are Slurm makes half of the change, or
+        all of it and never starts the job; nor does it where the processors are left that more nodes had."""
         seen = await self._pending(job, "ask for another number of nodes")
         await self._check_size(seen.partition.partition(",")[0], nodes)
-        cpus = max(math.ceil(seen.num_cpus * nodes / max(seen.least_nodes, 1)), 1)
-        return [f"NumNodes={nodes}-{nodes}", f"NumCPUs={cpus}"]  # one number of nodes leaves the most as it is
+        return nodes, max(math.ceil(seen.num_cpus * nodes / max(seen.least_nodes, 1)), 1)
 
     # -- reservations -------------------------------------------------------------------------------------------
 
@@ -229,15 +240,7 @@ class CliBackend(CliSubmission):
                 raise Infeasible(f"there is no user {user}") from None
         if not spec.nodelist:
             await self._check_size(spec.partition, spec.nodes)  # of too many nodes it says that they are busy
-        argv = ["scontrol", "create", "reservation", f"ReservationName={name}", f"StartTime={_utc(spec.start)}"]
-        where = f"Nodes={_nodes(spec.nodelist)}" if spec.nodelist else f"NodeCnt={int(spec.nodes)}"
-        argv += [f"Duration={format_minutes(spec.duration)}", where]
-        if spec.partition:
-            argv.append(f"PartitionName={spec.partition}")
-        for option, words in (("Users", spec.users), ("Accounts", spec.accounts), ("Flags", spec.flags)):
-            if words:
-                argv.append(f"{option}={','.join(words)}")
-        await self._change(argv, extra={"TZ": "UTC0"})
+        await self._create_reservation(spec)
         try:
             made = {item.name: item for item in await self.reservations()}
             if name not in made:
@@ -249,6 +252,17 @@ class CliBackend(CliSubmission):
             raise OutcomeUnknown(f"reservation {name} was made, but not checked: {error}") from error
         raise NotNow(f"only {len(made[name].nodes)} of {spec.nodes} nodes are free at that time")
 
+    async def _create_reservation(self, spec: ReservationSpec) -> None:
+        argv = ["scontrol", "create", "reservation", f"ReservationName={spec.name}", f"StartTime={_utc(spec.start)}"]
+        where = f"Nodes={_nodes(spec.nodelist)}" if spec.nodelist else f"NodeCnt={int(spec.nodes)}"
+        argv += [f"Duration={format_minutes(spec.duration)}", where]
+        if spec.partition:
+            argv.append(f"PartitionName={spec.partition}")
+        for option, words in (("Users", spec.users), ("Accounts", spec.accounts), ("Flags", spec.flags)):
+            if words:
+                argv.append(f"{option}={','.join(words)}")
+        await self._change(argv, extra={"TZ": "UTC0"})
+
     async def move_reservation(
         self, name: str, start: float, duration: float, nodelist: Collection[str]
     ) -> Reservation:
@@ -256,13 +270,16 @@ class CliBackend(CliSubmission):
         held = await self._reservation(checked_name(name))
         if held.active:
             raise Infeasible(f"reservation {name} has begun")  # of its start Slurm would say that it is invalid
-        argv = ["scontrol", "update", f"ReservationName={name}", f"StartTime={_utc(start)}"]
-        argv += [f"Duration={format_minutes(duration)}", f"Nodes={_nodes(nodelist)}"]
-        await self._change(argv, extra={"TZ": "UTC0"})
+        await self._shift_reservation(name, start, duration, nodelist)
         try:
             return await self._reservation(name)
         except PenstockError as error:
             raise OutcomeUnknown(f"reservation {name} was moved, but not checked: {error}") from error
+
+    async def _shift_reservation(self, name: str, start: float, duration: float, nodes: Collection[str]) -> None:
+        argv = ["scontrol", "update", f"ReservationName={name}", f"StartTime={_utc(start)}"]
+        argv += [f"Duration={format_minutes(duration)}", f"Nodes={_nodes(nodes)}"]
+        await self._change(argv, extra={"TZ": "UTC0"})
 
     async def _reservation(self, name: str) -> Reservation:
         for item in await self.reservations():

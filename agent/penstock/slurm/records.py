@@ -52,6 +52,7 @@ __all__ = [
     "clock_from_config",
     "draw_mark",
     "estimate_from_text",
+    "fewest",
     "job_from_row",
     "license_from_line",
     "lines_of",
@@ -60,8 +61,10 @@ __all__ = [
     "node_from_line",
     "of_array",
     "partition_from_line",
+    "partition_from_pairs",
     "reservation_from_line",
     "shares_from_text",
+    "site_from_settings",
     "site_from_text",
     "slurm_user",
     "split_rows",
@@ -168,11 +171,11 @@ def job_from_row(row: Sequence[str], default_limit: Callable[[str], float | None
         reservation=_text(cell["Reservation"]),
         batch_host=_text(cell["BatchHost"]),
     )
-    job = replace(job, min_nodes=_fewest(job, cell["tres-alloc"], cell["NTPerNode"]))
+    job = replace(job, min_nodes=fewest(job, cell["tres-alloc"], cell["NTPerNode"]))
     return replace(job, time_limit=default_limit(partition)) if job.time_limit == -1.0 else job
 
 
-def _fewest(job: Job, tres: str, per_node: str) -> int | None:
+def fewest(job: Job, tres: str, per_node: str) -> int | None:
     """With how many nodes a pending job may start, where it takes a range; None where it does not, or is not known.
 
     NumNodes is what Slurm would give it on an empty cluster. The fewest are in its TRES, but are 1, too, where nothing
@@ -220,7 +223,11 @@ def node_from_line(line: str) -> Node:
 
 def partition_from_line(line: str) -> Partition:
     """A partition from a line of `scontrol -o show partition`."""
-    pairs = parse_pairs(line)
+    return partition_from_pairs(parse_pairs(line))
+
+
+def partition_from_pairs(pairs: Mapping[str, str]) -> Partition:
+    """A partition from what `scontrol show partition` says of it, by its names."""
     try:
         max_nodes = pairs.get("MaxNodes", "UNLIMITED")
         max_time = parse_limit(pairs["MaxTime"])
@@ -241,7 +248,7 @@ def partition_from_line(line: str) -> Partition:
             own_qos=_text(pairs.get("QoS", "")),
         )
     except KeyError as error:
-        raise ParseError(f"a partition without {error.args[0]}", line) from None
+        raise ParseError(f"a partition without {error.args[0]}", str(dict(pairs))) from None
 
 
 def _memory(text: str) -> float | None:
@@ -369,7 +376,11 @@ def shares_from_text(text: str, user: str) -> dict[str, float]:
 
 def site_from_text(text: str) -> SiteConfig:
     """The settings in `scontrol show config`."""
-    settings = parse_config(text)
+    return site_from_settings(parse_config(text))
+
+
+def site_from_settings(settings: Mapping[str, str]) -> SiteConfig:
+    """The settings, by the names that `scontrol show config` gives them."""
     try:
         return SiteConfig(
             version=parse_version(settings["SLURM_VERSION"]),
@@ -390,7 +401,7 @@ def site_from_text(text: str) -> SiteConfig:
             scron="enable" in _items(settings.get("ScronParameters", "").lower()),
         )
     except KeyError as error:
-        raise ParseError(f"a configuration without {error.args[0]}", text) from None
+        raise ParseError(f"a configuration without {error.args[0]}", str(dict(settings))) from None
 
 
 def slurm_user(text: str) -> str:

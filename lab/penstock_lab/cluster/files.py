@@ -107,6 +107,7 @@ def slurm_conf(
         f"AccountingStoragePort={accounting.port}",
         f"AccountingStoragePass={accounting.munge_socket}",
         *(["AccountingStorageEnforce=associations,limits,qos"] if spec.enforce else []),
+        *(_tokens(layout) if spec.jwt else []),
     ]
     for index, (node, port) in enumerate(zip(spec.node_names, ports.nodes, strict=True)):
         place = f"NodeHostname={host} NodeAddr={here}" if subnet is None else f"NodeAddr={subnet.node(index)}"
@@ -119,7 +120,11 @@ def slurm_conf(
     return "\n".join(lines) + "\n"
 
 
-def slurmdbd_conf(layout: Layout, port: int, user: str) -> str:
+def _tokens(layout: Layout) -> list[str]:
+    return ["AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={layout.jwt_key}"]
+
+
+def slurmdbd_conf(layout: Layout, port: int, user: str, *, jwt: bool = False) -> str:
     """slurmdbd.conf. The database is reached through its socket, which slurmdbd finds by MYSQL_UNIX_PORT."""
     lines = [
         "AuthType=auth/munge",
@@ -132,6 +137,7 @@ def slurmdbd_conf(layout: Layout, port: int, user: str) -> str:
         "StorageHost=localhost",
         "StorageUser=root",
         f"StorageLoc={_DATABASE}",
+        *(_tokens(layout) if jwt else []),
     ]
     return "\n".join(lines) + "\n"
 

@@ -54,6 +54,11 @@ class Layout:
         return self.root / "munge"
 
     @property
+    def jwt_key(self) -> Path:
+        """What tokens are signed with, for its owner only; there where the cluster takes tokens."""
+        return self.munge / "jwt.key"
+
+    @property
     def database(self) -> Path:
         """MariaDB's data and socket, for its owner only."""
         return self.root / "db"

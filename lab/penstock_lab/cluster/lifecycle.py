@@ -243,6 +243,8 @@ def _folders(layout: Layout, state: State) -> None:
         os.chown(home, person.uid, person.gid)
     if state.spec.join is None:
         _write(layout.munge / "munge.key", secrets.token_bytes(128), 0o600, who)
+        if state.spec.jwt:
+            _write(layout.jwt_key, secrets.token_bytes(32), 0o600, who)
         _write(layout.database_init, files.mariadb_sql().encode(), 0o644, me)
 
 
@@ -261,7 +263,7 @@ def _configure(layout: Layout, state: State) -> None:
     )
     _write(layout.slurm_conf, conf.encode(), 0o644, me)
     if state.spec.join is None:
-        dbd = files.slurmdbd_conf(layout, state.accounting.port, who.name)
+        dbd = files.slurmdbd_conf(layout, state.accounting.port, who.name, jwt=state.spec.jwt)
         _write(layout.etc / "slurmdbd.conf", dbd.encode(), 0o600, who)
     cgroup = files.cgroup_conf(version_pair(state.slurm_version))
     if cgroup is not None:

@@ -27,6 +27,8 @@ _PACKAGES = (
     "slurmdbd",
     "slurm-wlm-mysql-plugin",
     "slurm-wlm-basic-plugins",
+    "slurm-wlm-jwt-plugin",
+    "slurmrestd",
     "munge",
     "mariadb-server",
     "libbz2-1.0",
@@ -37,7 +39,7 @@ _PACKAGES = (
     "tzdata",
 )
 _BUILD_LIMIT = 900.0
-_FORMAT = 1  # raised when what is built changes, so that older trees are built anew
+_FORMAT = 2  # raised when what is built changes, so that older trees are built anew
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ class ClusterSpec:
     and a network of their own. `age_counts`: within minutes a waiting job gains much by its age, as it does within days
     elsewhere; `accrue_always` has that, too. `enforce`: Slurm holds users to their associations, limits and QOS, and
     the Operator has the association that the guide gives to the service user (docs/install.md). `scheduling` are
-    SchedulerParameters in place of the short periods that spare tests their waits. `extra` are lines that end
+    SchedulerParameters in place of the short periods that spare tests their waits. `jwt`: Slurm takes tokens
+    (auth/jwt), which `scontrol token` makes, beside munge; its plug-in has to be there. `extra` are lines that end
     slurm.conf as they are (tests of a site's settings), `beside` files that are copied into its folder (a
     job_submit.lua, an epilog).
     """
@@ -73,6 +74,7 @@ class ClusterSpec:
     cpus: int = 2
     slurmd_timeout: int = 30
     scheduling: str = ""
+    jwt: bool = False
     extra: tuple[str, ...] = ()
     beside: tuple[Path, ...] = ()
 
