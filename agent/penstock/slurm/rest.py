@@ -23,6 +23,7 @@ import os
 import re
 import socket
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from penstock.api import Allocation, JobSpec, ReservationSpec, plural
@@ -43,6 +44,7 @@ from penstock.slurm.rest_errors import judged
 from penstock.slurm.rest_queries import Lacking, RestQueries
 from penstock.slurm.rest_requests import Unsaid
 from penstock.slurm.rest_values import count, member, text
+from penstock.slurm.submission import checked_variables
 
 __all__ = ["Lacking", "NoCommands", "RestBackend"]
 
@@ -117,8 +119,11 @@ class RestBackend(RestQueries):
         version = await self._agreed()
         try:
             requests.checked_script(spec.script)
-            environment = self._variables(spec, home)
-            job = requests.description(spec, version, spec.workdir or home, environment, self.now())
+            begun = home if spec.origin is None else spec.origin.folder
+            if not Path(begun).is_dir():
+                raise Infeasible(f"{begun}, from where it was submitted, is no folder (any more)")
+            environment = self._variables(spec, home, begun)
+            job = requests.description(spec, version, spec.workdir or begun, environment, self.now())
         except Unsaid as why:
             if self._commands:
                 return await super().submit(spec)
@@ -130,14 +135,20 @@ class RestBackend(RestQueries):
             return number
         raise OutcomeUnknown("slurmrestd named no job")
 
-    def _variables(self, spec: JobSpec, home: str) -> Mapping[str, str]:
+    def _variables(self, spec: JobSpec, home: str, begun: str) -> Mapping[str, str]:
         """The environment of the job, with what sbatch tells slurmd by way of it."""
-        lines = self._job_environment(spec, home).decode(errors="surrogateescape").split("\0")
         mask = os.umask(0o077)
         os.umask(mask)
-        return dict(line.split("=", 1) for line in lines if line) | {
+        if spec.origin is None:
+            lines = self._job_environment(spec, home).decode(errors="surrogateescape").split("\0")
+            given = dict(line.split("=", 1) for line in lines if line)
+        else:
+            given = {**requests.handed_on(spec.origin.environment), "SLURM_JOB_NAME": spec.name}
+            given |= checked_variables(spec.environment)
+            mask = mask if spec.origin.umask is None else spec.origin.umask
+        return given | {
             "SLURM_PRIO_PROCESS": "0",
-            "SLURM_SUBMIT_DIR": spec.workdir or home,
+            "SLURM_SUBMIT_DIR": begun,
             "SLURM_SUBMIT_HOST": socket.gethostname(),
             "SLURM_UMASK": f"0{mask:03o}",
         }

@@ -16,7 +16,7 @@ from penstock.errors import Infeasible, UserError
 from penstock.slurm.moments import parse_moment
 from penstock.slurm.parse import ParseError, format_minutes, parse_amount
 from penstock.slurm.rest_versions import DataVersion
-from penstock.slurm.sbatch_options import SbatchOption, read_options, script_words
+from penstock.slurm.sbatch_options import DECIDED, SbatchOption, read_options, script_words
 
 __all__ = [
     "Unsaid",
@@ -24,6 +24,7 @@ __all__ = [
     "begin_time",
     "checked_script",
     "description",
+    "handed_on",
     "minutes",
     "number",
     "reservation",
@@ -48,6 +49,14 @@ _SAID: Final = frozenset(
         "verbose",
     }
 )
+# Which change nothing of the job, or what the agent decides.
+_OF_SBATCH: Final = DECIDED | {
+    "SBATCH_DEBUG",
+    "SBATCH_JOB_NAME",
+    "SBATCH_TIMELIMIT",
+    "SBATCH_REQUEUE",
+    "SBATCH_NO_REQUEUE",
+}
 _TEXTS: Final[Mapping[str, str]] = {
     "account": "account",
     "array": "array",
@@ -115,8 +124,6 @@ def description(
 ) -> Fields:
     """The job description of a batch job, without its script. `Infeasible` for what Slurm's sbatch refuses itself,
     `Unsaid` for options that sbatch alone understands."""
-    if spec.origin is not None:
-        raise Unsaid("the environment and folder of its submitter")
     job = _from_options(_options(spec), version, now)
     given: Fields = {
         "account": spec.account,
@@ -229,6 +236,15 @@ def shifted(name: str, start: float, duration: float, nodes: Collection[str]) ->
     """The description of what a reservation is to become."""
     when = {"start_time": number(math.floor(start)), "duration": minutes(duration)}
     return _sayable({"name": name, "node_list": list(nodes), **when})
+
+
+def handed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """What of its submitter's environment reaches a job, as sbatch exports it. `Unsaid` for variables by which sbatch
+    is told options."""
+    for name in environment:
+        if name.startswith("SBATCH_") and name not in _OF_SBATCH:
+            raise Unsaid(f"{name}, which sbatch would read")
+    return {name: value for name, value in environment.items() if not name.startswith("SBATCH_")}
 
 
 # -- sbatch's options --------------------------------------------------------------------------------------------

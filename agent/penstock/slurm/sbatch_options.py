@@ -18,6 +18,7 @@ from penstock.slurm.option_table import AT_WILL, KINDS, LETTERS, NO_VALUE, VALUE
 
 __all__ = [
     "AT_WILL",
+    "DECIDED",
     "KINDS",
     "LETTERS",
     "NO_VALUE",
@@ -30,6 +31,10 @@ __all__ = [
     "restricts_export",
     "script_words",
 ]
+
+DECIDED: Final = frozenset({"SBATCH_ARRAY_INX", "SBATCH_CLUSTERS", "SBATCH_WAIT", "SLURM_CLUSTERS"})
+"""Variables that sbatch itself reads, and which are not handed on to it: by these it would wait for the job, make other
+jobs of it or send it elsewhere."""
 
 _THEIRS: Final = re.compile(r"#SBATCH(.*)", re.DOTALL)
 

@@ -21,16 +21,14 @@ from penstock.slurm.commands import CommandResult
 from penstock.slurm.parse import array_text, format_minutes
 from penstock.slurm.queries import CliQueries, checked_name, understood
 from penstock.slurm.refusals import classify, message_of, refused
-from penstock.slurm.sbatch_options import asked_words
+from penstock.slurm.sbatch_options import DECIDED, asked_words
 
-__all__ = ["CliSubmission"]
+__all__ = ["CliSubmission", "checked_variables"]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SUBMITTED = re.compile(r"^([0-9]{1,10})(?:;[^;\s]+)?$", re.MULTILINE | re.ASCII)
 _GRANTED = re.compile(r"^salloc: Granted job allocation ([0-9]+)", re.MULTILINE)
 _ASKED = re.compile(r"^salloc: Pending job allocation ([0-9]+)", re.MULTILINE)
-# Which sbatch itself reads: by these it would wait for the job, make other jobs of it or send it elsewhere.
-_DECIDED = frozenset({"SBATCH_ARRAY_INX", "SBATCH_CLUSTERS", "SBATCH_WAIT", "SLURM_CLUSTERS"})
 # The largest that Slurm takes. A request whose priority is tied for the highest is granted as it comes in, ahead of
 # those that wait: one that begins in a second is not, and takes its turn (seen on 22.05.8).
 _LAST = ("--nice=2147483645", "--begin=now+1")
@@ -75,9 +73,9 @@ class CliSubmission(CliQueries):
         await self._check_size(spec.partition, spec.nodes)
         if not Path(origin.folder).is_dir():
             raise Infeasible(f"{origin.folder}, from where it was submitted, is no folder (any more)")
-        told = {key: value for key, value in origin.environment.items() if key not in _DECIDED}
+        told = {key: value for key, value in origin.environment.items() if key not in DECIDED}
         argv = self._sbatch_words(spec, spec.workdir or origin.folder)
-        told.update(_variables(spec.environment))
+        told.update(checked_variables(spec.environment))
         begun = replace(origin, environment=told)
         return await self._run(argv, changing=True, stdin=spec.script.encode(), origin=begun)
 
@@ -247,11 +245,12 @@ class CliSubmission(CliQueries):
         # sbatch sets SLURM_JOB_NAME in its own environment only, which does not reach the job this way.
         values = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, "USER": self._user, "LOGNAME": self._user}
         values |= {"SHELL": shell, "LANG": os.environ.get("LANG", "C.UTF-8"), "SLURM_JOB_NAME": spec.name}
-        values.update(_variables(spec.environment))
+        values.update(checked_variables(spec.environment))
         return b"".join(f"{key}={value}\0".encode(errors="surrogateescape") for key, value in values.items())
 
 
-def _variables(values: Mapping[str, str]) -> Mapping[str, str]:
+def checked_variables(values: Mapping[str, str]) -> Mapping[str, str]:
+    """The variables, if all are such. Raises `Infeasible`."""
     for key, value in values.items():
         if not _VARIABLE.fullmatch(key) or "\0" in value:
             raise Infeasible(f"not an environment variable: {key!r}")

@@ -68,8 +68,10 @@ def test_options_of_the_script_and_of_the_job():
     for words in (("--exclusive",), ("--signal=B:USR1@10",), ("--export=NONE",), ("--newer=1",)):
         with pytest.raises(Unsaid, match="option --"):
             described(options=words)
-    with pytest.raises(Unsaid, match="submitter"):
-        described(origin=Origin("/", {}))
+    described(origin=Origin("/", {}))
+    assert requests.handed_on({"A": "1", "SBATCH_WAIT": "1", "SLURM_CONF": "x"}) == {"A": "1", "SLURM_CONF": "x"}
+    with pytest.raises(Unsaid, match="SBATCH_PARTITION"):
+        requests.handed_on({"SBATCH_PARTITION": "p"})
     with pytest.raises(Unsaid, match="UTF-8"):
         described(comment="caf\udce9")
 
