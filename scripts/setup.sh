@@ -2,6 +2,7 @@
 # Makes .venv with Penstock, its laboratory and all they need; with root, installs Debian's Slurm packages where they are missing.
 # Sourced by test.sh and demo.sh, or run by itself. Sets VENV and HAVE_SLURM. Safe to repeat; quick when nothing changed.
 #   setup.sh [EXTRAS]      EXTRAS of the package, default: all,dev
+#   WITH_ENGINE=1          also Debian's Docker engine, for the tests of the image; nothing starts it but they
 case $- in *i*)
     # The options below would stay, and end that shell at the next command that fails.
     echo "setup: not to be sourced by the shell you type in; run it, and it says what to source" >&2
@@ -183,10 +184,10 @@ setup_sshfs() {
     fi
 }
 
-# Not where there is one, or where it would begin to run by itself: an engine is the machine's own business there.
+# Only for who asks for it. Not where there is one, or where it would begin to run by itself: there it is the machine's own.
 wants_engine() {
-    [ ! -d /run/systemd/system ] && ! { installed docker dockerd && { docker compose version || installed docker-compose; }; } \
-        >/dev/null 2>&1
+    [ -n "${WITH_ENGINE:-}" ] && [ ! -d /run/systemd/system ] &&
+        ! { installed docker dockerd && { docker compose version || installed docker-compose; }; } >/dev/null 2>&1
 }
 
 # For the tests of the image, which start it themselves and end it.

@@ -6,6 +6,7 @@
 # shellcheck disable=SC2329 # its functions are called by the names in lanes
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+if [ "${1:-}" = --all ]; then export WITH_ENGINE=1; fi
 # shellcheck source=scripts/setup.sh
 source scripts/setup.sh all,dev
 
@@ -197,10 +198,18 @@ if [ "$HAVE_SLURM" = 0 ] || [ "$(id -u)" != 0 ]; then
 ################################################################################
 EOF
 fi
-if [ -e "$work/shared/no-engine" ]; then
+if [ -n "$and_not_long" ]; then
+    cat <<'EOF'
+
+################################################################################
+##  NOT RUN: the container image on an engine (tests/slurm/test_containers.py).
+##  It takes minutes, and comes with --all.
+################################################################################
+EOF
+elif [ -e "$work/shared/no-engine" ]; then
     echo
     echo "################################################################################"
-    echo "##  NOT RUN: the image (tests/slurm/test_containers.py): no engine here."
+    echo "##  NOT RUN: the container image (tests/slurm/test_containers.py). No engine:"
     sed 's/^/##  /' "$work/shared/no-engine" | cut -c1-300
     echo "################################################################################"
 fi

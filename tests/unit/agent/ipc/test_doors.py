@@ -122,6 +122,13 @@ def test_the_owner_of_a_resized_job_may_ask_what_was_decided_also_after_its_end(
     assert agent.ask(BOB, "decisions") == []
 
 
+def test_the_status_has_the_resizes_of_ones_own_jobs(agent):
+    for job, uid in ((7, ALICE), (8, BOB), (9, None)):
+        agent.app.store.add_resize(job, 1, "expand", (2, 4), "completed", {}, 5.0, uid=uid, nodes=2)
+    seen = {uid: [r["job"] for r in agent.ask(uid, "status")["resizes"]] for uid in (ALICE, BOB, ME)}
+    assert seen == {ALICE: [7], BOB: [8], ME: [7, 8, 9]}
+
+
 def test_a_number_that_slurm_gave_again_is_that_of_the_job_which_has_it_now(agent):
     agent.app.store.save_malleable(7, {"job": 7, "uid": ALICE}, ended=5.0)
     agent.app.observer._last = make_snapshot([replace(make_job(7, "n1"), uid=BOB)])
