@@ -51,7 +51,12 @@ class Engine:
         return self.run("docker", *words, check=check, limit=limit).stdout.strip()
 
     def image(self, name: str = "penstock", *options: str) -> None:
-        """Build the image, on a base out of Debian's packages: a release that is at hand, else Debian 12."""
+        """Build the image, on a base out of Debian's packages: a release that is at hand, else Debian 12.
+
+        Not with PENSTOCK_TEST_IMAGE=kept, for who works on the tests alone: then that of an earlier run is taken.
+        """
+        if os.environ.get("PENSTOCK_TEST_IMAGE") == "kept" and self.docker("images", "-q", name):
+            return
         if not self.docker("images", "-q", _BASE):
             tree = cached("trixie")
             words = [] if tree is None else ["--tree", str(tree.root)]
