@@ -112,6 +112,8 @@ done
     -exec install -D -m 644 {} "$root/usr/share/penstock/ondemand/app/{}" \;)
 put 644 "$SOURCE/deploy/penstock.yaml" usr/share/penstock/penstock.yaml
 put 644 "$SOURCE/systemd/penstock-shared.conf" usr/share/penstock/systemd/penstock-shared.conf
+put 644 "$SOURCE/deploy/apparmor/penstock-agent" usr/share/penstock/apparmor/penstock-agent
+put 644 "$SOURCE/deploy/logrotate/penstock" usr/share/penstock/logrotate/penstock
 for file in "$SOURCE"/deploy/{grafana,prometheus}/*; do put 644 "$file" "usr/share/penstock/${file#"$SOURCE/deploy/"}"; done
 for file in "$SOURCE"/dmr/c/{Makefile,*.[ch],package/*,examples/*.c}; do put 644 "$file" "usr/share/penstock/libdmr/${file#"$SOURCE/dmr/c/"}"; done
 if [ -d "$SOURCE/plugins/slurm" ]; then

@@ -97,6 +97,10 @@ def _rest_address(value: str) -> str:
     return value
 
 
+def _yes_or_no(value: object) -> object:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value  # what YAML makes of these words
+
+
 def _bytes(value: object) -> object:
     if not isinstance(value, str) or value.strip().isdecimal():
         return value
@@ -179,7 +183,7 @@ class AgentSection(_Section):
         365 * 86400.0,
         description="How long ended workflows, decisions, resizes and waits are remembered; 0: for ever.",
     )
-    shared: Literal["auto", "yes", "no"] = Field(
+    shared: Annotated[Literal["auto", "yes", "no"], BeforeValidator(_yes_or_no)] = Field(
         "auto",
         description="Whether other hosts see the state folder, so that its holder needs a lease; auto: on a network "
         "file system, or where a host has had one.",

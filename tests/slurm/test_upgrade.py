@@ -134,11 +134,13 @@ def _upgraded(machine: Machine, then: Path, now: Path) -> None:
     assert "0.1.0" in machine.script("penstock --version")
     machine.script(_STAGES, login="alice")
 
-    def phases(*options: str) -> str:
-        done = machine.run("runuser", "-u", "alice", "--", "penstock", "status", "--json", *options)
-        return json.dumps(json.loads(done.stdout)["workflows"]) if done.returncode == 0 else ""
+    def phases() -> str:
+        done = machine.run("runuser", "-u", "alice", "--", "penstock", "status", "--json")
+        return json.dumps(json.loads(done.stdout)["workflows"]) if done.returncode == 0 else done.stderr
 
-    until("its first stage runs", lambda: '"running"' in phases(), 120, 0.5)
+    running = "squeue -h -t RUNNING -o %j"
+    until("its first stage runs", lambda: machine.script(running, login="alice").split(), 120, 0.5)
+    print("0.1.0 says:", machine.script("penstock status", login="alice"))
     jobs = machine.script("squeue -h -o %i", login="alice").split()
     assert len(jobs) == 2
     (before,) = machine.show("penstock", "MainPID")

@@ -555,6 +555,12 @@ def test_applications_are_told_of_all_hosts_on_which_the_agent_may_run(tmp_path)
     assert " " not in opened(settings(tmp_path / "b", dmr={"listen": "127.0.0.1:0"}))[1]
 
 
+@pytest.mark.parametrize(("written", "meant"), [("yes", "yes"), ("no", "no"), ("'yes'", "yes"), ("auto", "auto")])
+def test_yes_and_no_are_what_they_are_in_yaml(written, meant):
+    told = yaml.safe_load(f"agent: {{shared: {written}}}")
+    assert Config.model_validate(told).agent.shared == meant
+
+
 @pytest.mark.parametrize("host", ["login1:9342", "", "a b", "a,b", "http://login1"])
 def test_hosts_of_the_agent_are_names_without_a_port(host):
     with pytest.raises(ValueError, match="without a port"):

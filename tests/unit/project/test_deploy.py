@@ -21,6 +21,7 @@ from click.shell_completion import get_completion_class
 from guide import GUIDE, blocks
 from outside import need_program
 from penstock.cli import cli, manpages
+from penstock.config import Config
 from places import PROJECT
 
 DEPLOY = PROJECT / "deploy"
@@ -388,3 +389,33 @@ def test_the_guide_names_commands_and_files_that_exist():
 def test_shells_can_read_the_blocks_of_the_guide(block):
     done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# -- what a site has around its services -------------------------------------------------------------------------------
+
+
+def test_the_parser_of_apparmor_takes_the_profile():
+    parser = shutil.which("apparmor_parser", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if parser is None:  # also in CI, which has no use for it else
+        pytest.skip("no apparmor_parser here (Debian: apt-get install --no-install-recommends apparmor)")
+    words = [parser, "--skip-kernel-load", "--skip-cache", "--kernel-features", "/etc/apparmor.d/abi/3.0"]
+    subprocess.run([*words, str(DEPLOY / "apparmor" / "penstock-agent")], check=True, timeout=60, capture_output=True)
+
+
+def test_the_profile_names_the_folders_of_the_unit_and_of_the_drop_in():
+    profile = (DEPLOY / "apparmor" / "penstock-agent").read_text()
+    for folder in ("/var/lib/penstock", "/run/penstock", "/etc/penstock", "/usr/lib/penstock", "/srv/penstock"):
+        assert f"  {folder}/" in profile, folder
+
+
+def test_the_role_of_ansible_has_what_its_page_says_and_a_configuration_that_is_right():
+    role = DEPLOY / "ansible" / "roles" / "penstock"
+    defaults = yaml.safe_load((role / "defaults" / "main.yml").read_text())
+    assert not Config.model_validate(defaults["penstock_config"]).agent.state_dir.is_relative_to("/srv")
+    page = (PROJECT / "docs" / "site-tools.md").read_text()
+    assert set(re.findall(r"(?m)^\| `(penstock_\w+)` \|", page)) == set(defaults)
+    tasks = yaml.safe_load((role / "tasks" / "main.yml").read_text())
+    (handler,) = yaml.safe_load((role / "handlers" / "main.yml").read_text())
+    assert {task["notify"] for task in tasks if "notify" in task} == {handler["name"]}
+    used = set(re.findall(r"\bpenstock_[a-z]+", (role / "tasks" / "main.yml").read_text()))
+    assert used - set(defaults) == {"penstock_drop", "penstock_known"}, "what it registers itself"
