@@ -78,6 +78,10 @@ class Lease:
             socket.gethostname(), pid, host.ticks(pid), here.boot, here.space, os.geteuid(), role, time.time()
         )
         self._watch = watch = Watch(here, patience, host.runs, files.load_notes(folder, here))
+        if role == "agent" and not here.known:
+            # What this process sees of others it cannot leave to the next one: an agent that is started again and again
+            # would never have seen anybody silent for long enough.
+            wait = max(wait, 1.25 * patience)
         deadline = time.monotonic() + wait
         told = False
         while isinstance(found := self._drive(take(self._card, watch)), HeldByOther):

@@ -34,7 +34,7 @@ from penstock.state.lease.machine import PidScope
 from penstock.state.store import Store
 
 folder, name, patience, wait = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
-host.place = lambda: PidScope("boot of " + name, "pid:[1]")
+host.place = lambda: PidScope("boot of " + name, "pid:[1]") if name != "nowhere" else PidScope()
 try:
     lease = Lease(folder, folder / "penstock.db", "agent", patience=patience, wait=wait)
     store = Store(folder / "penstock.db", lease)
@@ -133,6 +133,18 @@ def test_a_second_host_steps_back_and_has_it_when_the_first_is_killed(tmp_path, 
     assert second.say("write 2") == "done"
     assert facts(tmp_path) == {"a": "1", "b": "2"}
     assert leases(tmp_path) == ["agent.lease.2"]
+
+
+def test_one_that_cannot_leave_word_of_what_it_sees_waits_until_it_has_seen_enough(tmp_path, begin):
+    """As in a unit with ProcSubset=pid, which hides the boot's id: started again and again it would wait for ever."""
+    first = begin("nowhere")
+    assert first.heard() == "held 1"
+    first.signal(signal.SIGKILL)
+    second = begin("nowhere")
+    assert second.heard() == "held 2"
+    assert not list(tmp_path.glob("agent.seen.*"))
+    third = begin("nowhere")
+    assert third.heard().startswith("StateHeld an agent on "), "it steps back in the end where the holder lives"
 
 
 def test_one_that_was_stopped_while_another_took_over_writes_and_does_nothing_more(tmp_path, begin):
