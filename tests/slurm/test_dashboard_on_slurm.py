@@ -67,7 +67,14 @@ def test_the_page_shows_what_slurm_and_the_agent_do(cluster, agent, tmp_path):
         tab.js(CHECKS)
         tab.until(bar(running, "running"))
         tab.until(bar(waiting, "planned"))
-        tab.until("checks.bars().some((bar) => bar.item.kind === 'slot')")
+        # Of who waits the chart and the queue say one instant.
+        start = f"checks.bars().find((bar) => bar.item.kind === 'planned' && bar.item.name === '{waiting}')"
+        at = tab.until(f"{start}?.ariaLabel.match(/starts by (.*?) by everybody's time limits/)?.[1]")
+        rows = "[...document.querySelectorAll('#queue-table tr')]"
+        row = tab.js(f"{rows}.find((r) => r.innerText.startsWith('{waiting}')).innerText")
+        assert cluster.users["bob"] in row and at in row, (at, row)
+        assert "likely" in tab.js("document.querySelector('#queue-said').innerText")
+        assert "SU a node-hour" in tab.until("checks.bars().find((bar) => bar.item.kind === 'slot')?.ariaLabel")
         label = tab.until("checks.bars().find((bar) => bar.item.label === 'secretly / first')?.ariaLabel")
         assert "3 nodes: n" in label
         text = tab.until("document.querySelector('.stages').innerText")
