@@ -26,7 +26,7 @@ from penstock.dashboard.sizes import malleable_model, resized_at
 from penstock.errors import PenstockError
 from penstock.future.bands import Misses
 from penstock.future.past import QueuePast
-from penstock.future.queued import Likely, likely_queue
+from penstock.future.queued import DEEP, Likely, likely_queue
 from penstock.provision.pricing import PaperPricing, Pricing
 
 __all__ = ["Ask", "Feed", "Known", "Page"]
@@ -41,7 +41,8 @@ _WATCHED_FOR: Final = 15.0
 _DECISIONS: Final = 300
 _PLAN_SHARE: Final = 0.1  # of the time that may go into planning, and again into drawing futures
 _AT_ONCE: Final = 0.5  # seconds of drawing between two looks
-_WORK: Final = 1_500_000  # for the likely starts of one look: some three seconds
+_IN_VAIN: Final = 600.0  # seconds until it is tried again in a queue that is too deep
+_WORK: Final = 3_000_000  # for the likely starts of one look: some six seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class Feed:
         self._likely: Likely | None = None
         self._drawing: Generator[int, None, Likely] | None = None
         self._drawn_at, self._drawn_for = self._clock(), float("-inf")
+        self._draw_again_at = float("-inf")
         self._answered = True
         self._model: dict[str, Any] = {"problems": [], "workflows": [], "malleable": [], "decisions": []}
         self._model |= {"name": "", "whole": True, "cluster": None}
@@ -167,7 +169,8 @@ class Feed:
     def _draw_futures(self) -> None:
         """A part of what it takes to say when those who wait likely start; many parts make one answer."""
         snapshot, outlook = self._snapshot, self._outlook
-        if self._drawing is None and snapshot is not None and outlook.jobs and outlook.at != self._drawn_for:
+        due = outlook.jobs and outlook.at != self._drawn_for and self._clock() >= self._draw_again_at
+        if self._drawing is None and snapshot is not None and due:
             past, misses = self._known(self._model["name"], snapshot)
             guaranteed = {expected.name: expected.start for expected in outlook.jobs}
             self._drawing = likely_queue(snapshot, guaranteed, past, misses.wider, _WORK)
@@ -180,6 +183,11 @@ class Feed:
                 next(self._drawing)
             except StopIteration as end:
                 self._likely, self._drawing = end.value, None
+                if not self._likely.bands and self._likely.why == DEEP:
+                    self._draw_again_at = self._clock() + _IN_VAIN
+            except BaseException:
+                self._drawing = None
+                raise
             if self._clock() >= until:
                 return
 

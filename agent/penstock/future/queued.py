@@ -23,8 +23,10 @@ FEW: Final = "of too few jobs it is known how long they ran"
 DEEP: Final = "the queue is too deep to draw its futures"
 WORK: Final = 5_000_000
 """What all may take together: some ten seconds."""
-_MOST: Final = 400
-"""Tasks in the queue whose starts are worked out."""
+_MOST: Final = (400, 100, 40, 15)
+"""Tasks in the queue whose starts are worked out, the first ones: fewer, where so many would take too long."""
+_DEEPEST: Final = 2000
+"""Tasks in the queue of a part of the cluster beyond which not even the first ones are looked at."""
 _AHEAD: Final = 7 * 86400.0
 """Seconds: who starts later than that by everybody's limits is not looked at."""
 
@@ -84,21 +86,22 @@ def likely_queue(
     if len(past.used) < ENOUGH:
         return Likely(snapshot.taken_at, {}, FEW)
     cluster = Cluster.of(believed(snapshot))
-    soon = {
-        name for name, at in sorted(guaranteed.items(), key=lambda item: item[1])[:_MOST] if at < cluster.now + _AHEAD
-    }
+    soon = sorted((at, name) for name, at in guaranteed.items() if at < cluster.now + _AHEAD)
+    order = {name: place for place, (_at, name) in enumerate(soon)}
     found: dict[str, Band] = {}
     done, why = 0, ""
     for present, names in _regions(cluster):
-        places = [place for place, name in enumerate(names) if name in soon]
-        if not places:
-            continue
-        starts, took = yield from _counted(queue_starts(present, past, places, work=max(work - done, 0)))
-        done += took
-        if not starts:
+        here = sorted((order[name], place) for place, name in enumerate(names) if name in order)
+        places, starts = list[int](), list[list[float]]()
+        for most in _MOST if len(names) <= _DEEPEST else ():
+            if starts or (places and len(here) <= most):
+                continue
+            places = [place for _order, place in here[:most]]
+            starts, took = yield from _counted(queue_starts(present, past, places, work=max(work - done, 0)))
+            done += took
+        if len(starts) < len(here):
             why = DEEP
-            continue
-        for place, known in zip(places, starts, strict=True):
+        for place, known in zip(places if starts else (), starts, strict=True):
             name = names[place]
             found[name] = within(band_of(known, cluster.now, wider), guaranteed[name])
     return Likely(cluster.now, found, why)

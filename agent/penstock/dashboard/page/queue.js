@@ -48,8 +48,10 @@ function draw() {
 function words(known, likely) {
   const parts = [];
   if (state.planned) parts.push("Starts by: if everybody uses the whole time limit and nobody is put before it");
-  if (known) parts.push("likely: by how long jobs ran before, right 9 times in 10 within the band");
-  else if (state.planned && likely?.why) parts.push(`when they likely start is not known: ${likely.why}`);
+  if (known) {
+    parts.push("likely: by how long jobs ran before, right 9 times in 10 within the band");
+    if (likely?.why) parts.push(`further back it is not known: ${likely.why}`);
+  } else if (state.planned && likely?.why) parts.push(`when they likely start is not known: ${likely.why}`);
   const left = state.waiting - state.all.reduce((n, job) => n + Math.max(job.tasks, 1), 0);
   if (left > 0) parts.push(`${left} more are not shown`);
   const told = parts.join("; ");

@@ -59,7 +59,7 @@ def test_what_has_ended_is_folded_and_opens_by_keyboard_and_stays_so(tab, day):
     )
     assert re.search(r"completed w1 .* took \d+ min, ended \d\d:\d\d$", heads[3])
     assert tab.js("document.querySelectorAll('#workflows details[open]').length") == 0
-    assert "fetch" not in tab.js("document.querySelector('#workflows').innerText")
+    assert "fetch" not in tab.js("document.querySelector('#workflows').textContent"), "nor does it count for the scale"
     tab.js("document.querySelectorAll('#workflows summary')[1].focus()")
     tab.key("Enter", 13)
     tab.until("document.querySelector('#workflows').innerText.includes('fetch')")

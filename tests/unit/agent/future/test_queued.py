@@ -66,6 +66,21 @@ def test_too_little_is_known_or_the_queue_is_too_deep():
     assert (dict(deep.bands), deep.why) == ({}, DEEP)
 
 
+def test_of_a_long_queue_the_first_ones_are_known():
+    waiting = [make_job(number, num_nodes=8, time_limit=600.0, priority=1000 - number) for number in range(2, 62)]
+    guaranteed = {str(number): NOW + 600.0 * (number - 1) for number in range(2, 62)}
+    everything, work = likely_queue(snapshot(*waiting), guaranteed, PAST, 0.0), 0
+    while True:
+        try:
+            work += next(everything)
+        except StopIteration as end:
+            assert (len(end.value.bands), end.value.why) == (60, "")
+            break
+    some = at_once(likely_queue(snapshot(*waiting), guaranteed, PAST, 0.0, work=0.4 * work))
+    assert (len(some.bands) in (15, 40), some.why) == (True, DEEP)
+    assert list(some.bands) == [str(number) for number in range(2, 2 + len(some.bands))]
+
+
 def test_the_words():
     band = Band(NOW + 10, NOW + 20, NOW + 90)
     assert within(band, NOW + 30) == Band(NOW + 10, NOW + 20, NOW + 30)
