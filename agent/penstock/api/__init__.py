@@ -727,8 +727,8 @@ class RanksQueue(Protocol):
     """A policy that also says in which order an owner's own jobs should be served.
 
     An administrator chooses it: the queue's order is otherwise nobody's to change. The core puts a job back behind
-    others of the same owner that have a lower rank, by a nice value, as the owner could; each once at most. Nobody's
-    job is put ahead of its place.
+    others of the same owner that have a lower rank, by a nice value, as the owner could; each once at most, and behind
+    nobody else's and none without a rank. Nobody's job is put ahead of its place.
     """
 
     def ranks(self, snapshot: Snapshot) -> Mapping[int, int]:

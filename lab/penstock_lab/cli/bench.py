@@ -94,7 +94,7 @@ def dmr(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
     resize  what growing and shrinking cost a program with 1 GB on a real Slurm of eight nodes on this machine
     others  20 pairs on a real Slurm: do other users' promised starts move beside a malleable job? A quarter of an hour
     others-pairs
-            what others lose by malleable jobs: 160 pairs on the simulated Slurm; half an hour
+            what others lose by malleable jobs: 80 pairs on the simulated Slurm; a quarter of an hour
     others-logs
             the same on real logs from the folder PENSTOCK_TRACES and the simulated Slurm: how others' delays are
             distributed; half an hour, and only when it is asked for

@@ -268,12 +268,12 @@ def near_the_bound(_out: Path | None, tell: Tell) -> Chapter:
 def others_in_pairs(_out: Path | None, tell: Tell) -> Chapter:
     """What others lose by malleable jobs, in the simulator."""
     found = [others_paired.judged(*which, pairs) for which, pairs in others_paired.measure(tell=tell).items()]
-    calm = paper.INTERARRIVAL * others_paired.LOADS["calm"]
     text = (
         f"{others_paired.JOBS} of the paper's jobs, half of them malleable, and the same submissions with these kept "
         "at the size that they started on; the others are rigid, at their maximum, and all are one user's. Crowded: "
-        f"submitted every {paper.INTERARRIVAL:g} s on average, calm: every {calm:g} s. In "
-        "brackets: 95 % intervals, by resampling pairs. A delay below 0: the others begin earlier."
+        f"submitted every {paper.INTERARRIVAL:g} s on average, calm: every "
+        f"{paper.INTERARRIVAL * others_paired.LOADS['calm']:g} s. In brackets: 95 % intervals, by resampling "
+        "pairs. A delay below 0: the others begin earlier."
     )
     columns = (
         *("policy", "load", "pairs", "others' delay s", "began > 60 s later", "most s"),

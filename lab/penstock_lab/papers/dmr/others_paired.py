@@ -22,7 +22,7 @@ from penstock_lab.papers.dmr.workload import Version, workload
 __all__ = ["JOBS", "LOADS", "POLICIES", "SEEDS", "Loss", "Row", "judged", "measure", "pair"]
 
 JOBS: Final = 40
-SEEDS: Final = 40
+SEEDS: Final = 20
 LOADS: Final = {"crowded": 1.0, "calm": 25.0}
 """By how much times between submissions are stretched."""
 POLICIES: Final = ("throughput", "shortest")

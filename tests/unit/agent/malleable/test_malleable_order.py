@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from factories import make_job, make_snapshot
 from hypothesis import given, settings
@@ -41,23 +43,45 @@ def test_nobody_is_put_back_for_somebody_else():
     assert moved([mine, other, elsewhere], {1: 5, 2: 3, 3: 3}) == []
 
 
+def test_nobody_is_put_back_behind_what_has_no_rank_or_is_anothers():
+    jobs = line(90, 80, 70, 60)
+    assert moved(jobs, {1: 5, 2: 3, 4: 3}) == [(1, 11, 2)], "as far as the third, and just behind the second"
+    assert moved(jobs, {1: 5, 3: 3, 4: 3}) == []
+    other = make_job(5, priority=75, uid=1001, user="bob")
+    assert moved([*jobs, other], {1: 5, 2: 3, 3: 3, 4: 3, 5: 3}) == [(1, 11, 2)]
+
+
 def test_who_is_held_or_runs_is_left_alone():
     held, running = make_job(1, priority=0), make_job(2, "n1", priority=90)
     assert moved([held, running, *line(0, 0, 50)[2:]], {1: 5, 2: 5, 3: 3}) == []
 
 
 @settings(max_examples=200)
-@given(st.lists(st.tuples(st.integers(1, 10_000), st.integers(0, 3), st.sampled_from([1000, 1001])), max_size=12))
-def test_after_it_everybody_stands_behind_shorter_jobs_of_the_same_owner(rows):
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 10_000), st.integers(0, 3), st.sampled_from([1000, 1001])),
+        max_size=12,
+        unique_by=lambda row: row[0],
+    )
+)
+def test_after_it_an_owners_neighbours_stand_by_rank_and_nobody_else_has_lost_a_place(rows):
     jobs = [make_job(n, priority=10**6 + p, uid=uid) for n, (p, _, uid) in enumerate(rows)]
-    ranks = {n: rank for n, (_, rank, _) in enumerate(rows)}
+    ranks = {n: rank for n, (_, rank, _) in enumerate(rows) if rank}
     nices = {w.job.id: w.nice for w in put_back(make_snapshot(jobs), ranks)}
     assert all(nice > 0 for nice in nices.values()), "nobody is put ahead"
-    after = {j.id: j.priority - nices.get(j.id, 0) for j in jobs}
+    place = {j.id: (j.priority, -j.id) for j in jobs}
+    after = {j.id: (j.priority - nices.get(j.id, 0), -j.id) for j in jobs}
+    before = sorted(jobs, key=lambda j: place[j.id], reverse=True)
+    for one, next_one in pairwise(before):
+        if one.uid == next_one.uid and ranks.get(next_one.id, 9) < ranks.get(one.id, 0):
+            assert after[one.id] < after[next_one.id]
     for a in jobs:
         for b in jobs:
-            if a.uid == b.uid and ranks[a.id] < ranks[b.id] and a.id not in nices:
-                assert after[a.id] > after[b.id] or (after[a.id] == after[b.id] and a.id < b.id)
+            if place[a.id] > place[b.id] and a.id not in nices:
+                assert after[a.id] > after[b.id], "who is not put back keeps all who were behind"
+            strangers = a.uid != b.uid or b.id not in ranks
+            if place[a.id] > place[b.id] and strangers and b.id not in nices:
+                assert after[a.id][0] >= after[b.id][0], "no stranger has come before one that was put back"
 
 
 class Ranking:
