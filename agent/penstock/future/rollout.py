@@ -56,8 +56,8 @@ class Load:
             return self.least
         if self.serial * price <= 0:
             return self.most
-        ideal = math.sqrt(self.parallel / (self.serial * price))
-        low = min(max(math.floor(ideal), self.least), self.most)
+        ideal = min(math.sqrt(self.parallel / (self.serial * price)), self.most)
+        low = max(math.floor(ideal), self.least)
         high = min(low + 1, self.most)
         return min((low, high), key=lambda n: (self.seconds(n) * (1 + price * n), n))
 
@@ -102,7 +102,7 @@ def _shared(ends: Sequence[tuple[float, int, int, Load]], now: float, nodes: int
     serial = np.array([e[3].serial for e in ends])
     parallel = np.array([e[3].parallel for e in ends])
     most = np.maximum(np.array([float(e[3].most) for e in ends]), size)
-    left = (end - now) / (serial + parallel / size)
+    left = (end - now) / np.maximum(serial + parallel / size, 1e-9)
     found, enough = 0.0, max(nodes / _PARTS, 1.0)
     while len(left):
         size = _filled(size, most, np.sqrt(left * parallel), float(nodes))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from factories import NODES, make_job, make_snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,6 +73,49 @@ def test_a_program_that_does_not_say_how_far_it_is_teaches_nothing():
     policy = Shortest()
     decide_with(policy, [offer(1, NODES[:2], **LONG), offer(2, NODES[2:4], **LONG, steps_left=5)])
     assert policy.ranks(make_snapshot([pending(7, 2, 4)])) == {}
+
+
+def known(policy, *offers):
+    """The policy, after it has seen that these programs' kinds scale: 1 s serial and 8 s parallel of a step."""
+    for each in offers:
+        for size in (2, 4):
+            one = replace(each, size=size, nodes=NODES[:size], steps_left=100, step_seconds=1 + 8 / size)
+            decide_with(policy, [one])
+    return policy
+
+
+def test_a_long_queue_packs_jobs_as_tightly_as_is_best_for_all():
+    program = offer(1, NODES[:8], minimum=1, maximum=8, factor=1, preferred=8, steps_left=100, step_seconds=2.0)
+    queue = [pending(10 + n, 1, 8, priority=100 - n) for n in range(1, 20)]
+    alone = decide_with(known(Shortest(), program), [program])
+    one = decide_with(known(Shortest(), program), [program], queue[0])
+    many = decide_with(known(Shortest(), program), [program], *queue)
+    assert alone == {1: (8, None)}
+    assert alone[1][0] > one[1][0] > many[1][0], "each of 20 jobs has less than each of two"
+    assert one[1][0] in (4, 5) and one[1][1] == 11, "two equal jobs share about equally"
+
+
+def test_who_waits_gets_half_of_what_is_best_for_it_at_least():
+    program = offer(1, NODES[:3], minimum=1, maximum=8, factor=1, preferred=3, steps_left=10, step_seconds=3.67)
+    rest = make_job(2, *NODES[3:], uid=1001)
+    decided = decide_with(known(Shortest(), program), [program], rest, pending(7, 1, 8))
+    assert decided[1] in ((3, None), (2, 7), (1, 7))
+
+
+def test_speeds_that_are_not_known_are_treated_as_by_throughput():
+    offers = [
+        offer(1, NODES[:4], **{**LONG, "preferred": 2}, steps_left=100, step_seconds=5.0),
+        offer(2, NODES[4:], **{**SHORT, "maximum": 8}),
+    ]
+    queue = [pending(7, 1, 1), pending(8, 2, 4), pending(9, 6, 6)]
+    assert decide_with(Shortest(), offers, *queue) == decide_with(Throughput(), offers, *queue)
+
+
+def test_two_that_see_the_same_decide_the_same():
+    program = offer(1, NODES[:8], minimum=1, maximum=8, factor=1, preferred=8, steps_left=100, step_seconds=2.0)
+    queue = [pending(10 + n, 1, 8, priority=100 - n) for n in range(1, 9)]
+    first, second = (decide_with(known(Shortest(), program), [program], *queue) for _ in range(2))
+    assert first == second
 
 
 @settings(deadline=None, max_examples=50)

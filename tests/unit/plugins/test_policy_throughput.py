@@ -13,6 +13,7 @@ from malleable_offers import decide_with, offer, scales, seen_by
 from penstock.api import is_joint
 from penstock.future.members import Speeds
 from penstock.future.queue import QueuePlan, waiting
+from penstock_plugins.shortest import Shortest
 from penstock_plugins.throughput import Throughput
 
 
@@ -141,9 +142,10 @@ def test_speeds_between_and_beyond_what_was_measured(serial, size):
     assert speeds.scaling(2, 4) == pytest.approx(1.0 if serial == 0 else 0.0 if serial == 1 else 2 / 3)
 
 
+@pytest.mark.parametrize("of", [Throughput, Shortest])
 @settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_a_plan_that_is_carried_out_helps_whom_it_says_and_takes_what_is_there(data):
+@given(data=st.data())
+def test_a_plan_that_is_carried_out_helps_whom_it_says_and_takes_what_is_there(of, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, 8), min_size=2, max_size=3, unique=True)))
     spans = [(a, b) for a, b in zip([0, *cuts], [*cuts, 8], strict=True) if a < b][:3]
     offers = []
@@ -155,7 +157,7 @@ def test_a_plan_that_is_carried_out_helps_whom_it_says_and_takes_what_is_there(d
     waits = data.draw(st.lists(st.tuples(st.integers(1, 8), st.sampled_from([600.0, 3600.0])), max_size=4))
     pending = [make_job(10 + i, num_nodes=n, priority=100 - i, time_limit=t) for i, (n, t) in enumerate(waits)]
     snapshot = make_snapshot([*(make_job(o.job, *o.nodes) for o in offers), *pending])
-    policy = Throughput()
+    policy = of()
     for each in offers:
         seen_before = replace(each, size=1, nodes=each.nodes[:1], **scales(0.1, 1))
         policy.decide_all([seen_before], snapshot)
