@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
+import urllib.request
 
 import pytest
 from agents import COMMAND, SlurmAgent
@@ -12,6 +14,7 @@ from agents import COMMAND, SlurmAgent
 from conftest import folder_of
 from penstock.ipc.client import ask
 from penstock_lab.cluster import ClusterSpec, up
+from penstock_lab.cluster.layout import reserved_ports
 
 pytestmark = pytest.mark.slurm
 
@@ -71,9 +74,14 @@ def test_one_job_takes_the_nodes_of_each_stage_in_its_turn(make_agent, cluster):
 
 def test_a_stage_that_starts_too_early_waits_in_its_script(make_agent):
     """asa-naive on an idle cluster: there is no wait, so what was submitted ahead of it starts at once."""
-    agent = make_agent(asa={"alternatives": [3.0, 4.0]}).start()
+    with reserved_ports(1) as (port,):
+        metrics = {"listen": f"127.0.0.1:{port}"}
+    agent = make_agent(asa={"alternatives": [3.0, 4.0]}, metrics=metrics).start()
     run = agent.finish(agent.submit(chain(6, 6, 2), "asa-naive"))
     assert (run["phase"], log(agent)) == ("completed", IN_ORDER)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        asked = re.search(r"(?m)^penstock_guard_questions_total (\S+)$", answer.read().decode())
+    assert asked and float(asked[1]) >= 1, "and asked its agent, not Slurm"
     assert [s["attempt"] for s in run["stages"]] == [1, 1, 1]
     assert run["stages"][1]["start"] < run["stages"][0]["end"], "it had its nodes before it could use them"
 
