@@ -26,10 +26,12 @@ def values(method: str, found: ScheduleChoice, plain: Callable[[float], float | 
     }
 
 
-def show_front(found: ScheduleChoice, cost: Callable[[float], str], length: Callable[[float], str]) -> None:
-    """For people."""
+def show_front(
+    found: ScheduleChoice, cost: Callable[[float], str], length: Callable[[float], str], unit: str = ""
+) -> None:
+    """For people; `unit` is that of costs."""
     chosen = (found.schedule.cost, found.schedule.makespan)
     rows = [(cost(p.cost), length(p.makespan), p.takes, "chosen" if p[:2] == chosen else "") for p in found.front]
-    table("Plans that no other beats", ("cost", "makespan", "takes", ""), rows)
+    table("Plans that no other beats", (f"cost ({unit})" if unit else "cost", "makespan", "takes", ""), rows)
     for note in found.notes:
         click.echo(note)

@@ -174,7 +174,8 @@ def _json(
 
 def _show(source: Source, flows: Flows, found: ScheduleChoice, queued: Sequence[QueueStart]) -> None:
     out = source.situation.outside
-    show_front(found, lambda cost: f"{out(cost):g}", source.show_length)
+    unit = "SU" if isinstance(source, LiveSource) else ""
+    show_front(found, lambda cost: f"{out(cost):g}", source.show_length, unit)
     known = bool(queued) and queued[0].band is not None
     stages = [
         (

@@ -100,7 +100,8 @@ def slots(
             )
             for s in found
         ]
-        head = ("start", *(["likely"] if likely else []), "nodes", "duration", "price", "kind")
+        price = "SU a node-hour" if isinstance(source, LiveSource) else "price"
+        head = ("start", *(["likely"] if likely else []), "nodes", "duration", price, "kind")
         table("Slots", head if not isinstance(source, LiveSource) else (*head, "which"), rows)
         _notes(source)
     if explain:
@@ -223,7 +224,8 @@ def quote(
     for q in quotes:
         prices = [f"{situation.outside(p):g}" for p in (q.f, q.total)] if q.feasible else ["cannot be had", ""]
         rows.append((source.show(q.start), *prices, *_names(source, q.nodes)))
-    head = ("start", "for delays", "in total")
+    unit = " (SU)" if isinstance(source, LiveSource) else ""
+    head = ("start", f"for delays{unit}", f"in total{unit}")
     table(
         f"{plural(count, 'node')} for {length}", head if not isinstance(source, LiveSource) else (*head, "which"), rows
     )

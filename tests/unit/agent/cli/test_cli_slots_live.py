@@ -68,6 +68,7 @@ def test_slots(queue):
     assert max(r["start"] + r["duration"] for r in rows) >= now + 48 * 3600
     shown = queue("slots", "--explain", "--gantt")
     assert shown.returncode == 0, shown.stderr
+    assert "SU a node-hour" in shown.stdout and "cost (SU)" in queue("plan", "flow.yaml").stdout
     assert "Waiting jobs" in shown.stdout and "# running" in shown.stdout
 
 
