@@ -73,7 +73,7 @@ class Protocol:
 
     levels: Sequence[float] = LEVELS
     sizes: Sequence[int] = SIZES
-    seeds: int = 4
+    seeds: int = 2
     instants: int = 10
 
 
