@@ -116,7 +116,8 @@ class SharedLook:
         return found
 
     async def _ask_twice(self, now: float) -> Snapshot:
-        """An answer that was on its way for too long is asked for once more: on a host that is that busy, too."""
+        """An answer that was on its way for too long, or whose asker was left as too slow, is asked for once more: the
+        host is busy, and Slurm is not to suffer from that."""
         began = self._steady()
         try:
             return await self._ask(now)
@@ -141,7 +142,8 @@ class SharedLook:
             self._check(head, now, self._steady() - began)
             parts = await self._read(reader, head.parts)
         except (OSError, EOFError, ValueError) as e:  # cut off, too long, not of the protocol
-            raise _Unusable("broken", str(e) or type(e).__name__) from e
+            left = isinstance(e, OSError | EOFError) and self._steady() - began > TOLERATED
+            raise _Unusable("late" if left else "broken", str(e) or type(e).__name__) from e
         finally:
             writer.transport.abort()
         self._check_age(head, self._steady() - began)
