@@ -29,7 +29,7 @@ from penstock.slurm.cli import CliBackend
 from penstock.slurm.parse import parse_version
 from penstock.slurm.pyslurm import PyslurmBackend
 from penstock.slurm.pyslurm_link import Versions, misfit
-from penstock.slurm.rest import Lacking, RestBackend
+from penstock.slurm.rest import NotOffered, RestBackend
 from penstock.slurm.rest_link import RestLink
 from penstock.values.rest_address import RestAddress
 from penstock_lab.cluster import Cluster, ClusterSpec, restd, up
@@ -506,7 +506,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     async def run() -> None:
         try:
             await pyfuncitem.obj(**arguments)
-        except Lacking as why:
+        except NotOffered as why:
             pytest.skip(f"NO REST: {why}")
         finally:
             for world in arguments.values():

@@ -98,7 +98,7 @@ class Services:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class RestSpoken:
     """A slurmrestd that answers: the data version that is spoken, and what cannot be done through it here."""
 
     version: str
@@ -149,7 +149,7 @@ class SiteFacts:
     """The ways that messages to people take; None: there are none."""
     view: str | Trouble | None = None
     """What the site's view has answered, by its socket; None: there is none, or it is not to be used."""
-    rest: Rest | Trouble | None = None
+    rest: RestSpoken | Trouble | None = None
     """How slurmrestd is spoken to; None where it is not configured."""
     requests: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0

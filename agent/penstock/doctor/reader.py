@@ -28,7 +28,18 @@ from penstock.core.backends import make_backend
 from penstock.core.extensions import POLICIES
 from penstock.core.off import off_in
 from penstock.core.viewing import shared_look
-from penstock.doctor.facts import Agent, AgentAddress, Folder, Mpi, Probe, QueueSize, Rest, Services, SiteFacts, Trouble
+from penstock.doctor.facts import (
+    Agent,
+    AgentAddress,
+    Folder,
+    Mpi,
+    Probe,
+    QueueSize,
+    RestSpoken,
+    Services,
+    SiteFacts,
+    Trouble,
+)
 from penstock.errors import AgentUnavailable, ConfigError, NotPermitted, PenstockError, StoreError, UserError
 from penstock.holding.requests import load_key
 from penstock.host.filesystems import mount_of
@@ -44,7 +55,7 @@ from penstock.slurm.budget import Metered
 from penstock.slurm.commands import PROGRAMS
 from penstock.slurm.pyslurm_link import PyslurmLink, Unfit, misfit
 from penstock.slurm.queries import CliQueries
-from penstock.slurm.rest import Lacking, RestBackend
+from penstock.slurm.rest import NotOffered, RestBackend
 from penstock.state.leadership import is_shared
 from penstock.state.lease.files import published
 from penstock.state.ownership import is_readable, own_folder
@@ -200,7 +211,7 @@ async def _submission(backend: Reader) -> str:
     spec = JobSpec(name="penstock-doctor", script="#!/bin/sh\ntrue\n", nodes=1, time_limit=60.0)
     try:
         estimate = await backend.estimate(spec)
-    except Lacking as why:
+    except NotOffered as why:
         return f"at a time that cannot be asked for ({why})"
     wait = max(0.0, estimate.start - backend.now())
     return f"in {wait:.0f} s in partition {estimate.partition}" if wait > 1 else f"now in {estimate.partition}"
@@ -241,12 +252,12 @@ async def _view(config: Config, backend: Reader, site: SiteConfig) -> str | Trou
     return f"{shared.path}: a look {age:.0f} s old, never older than {shared.promise:.0f} s; {jobs}"
 
 
-async def _rest(backend: Reader, limit: float) -> Rest | Trouble | None:
+async def _rest(backend: Reader, limit: float) -> RestSpoken | Trouble | None:
     """How slurmrestd is spoken to; None: by another backend."""
     if not isinstance(backend, RestBackend):
         return None
     lacks = await _answered(backend.lacks(), limit)
-    return lacks if isinstance(lacks, Trouble) else Rest(backend.data_version, lacks)
+    return lacks if isinstance(lacks, Trouble) else RestSpoken(backend.data_version, lacks)
 
 
 async def _pyslurm(backend: Reader, site: SiteConfig | None, limit: float) -> str | Trouble | None:

@@ -41,12 +41,12 @@ from penstock.slurm.cli import CliBackend
 from penstock.slurm.commands import CommandResult, CommandRunner
 from penstock.slurm.queries import checked_name
 from penstock.slurm.rest_errors import judged
-from penstock.slurm.rest_queries import Lacking, RestQueries
+from penstock.slurm.rest_queries import NotOffered, RestQueries
 from penstock.slurm.rest_requests import Unsaid
 from penstock.slurm.rest_values import count, member, text
 from penstock.slurm.submission import checked_variables
 
-__all__ = ["Lacking", "NoCommands", "RestBackend"]
+__all__ = ["NoCommands", "NotOffered", "RestBackend"]
 
 _CLUSTER = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 _DONE = ("already completing or completed", "already finished")
@@ -64,11 +64,11 @@ class NoCommands(CommandRunner):
 
     async def run(self, argv: Sequence[str], **_: Any) -> CommandResult:  # noqa: ANN401
         """Refuse."""
-        raise Lacking(f"slurmrestd cannot do what `{' '.join(argv[:2])}` does here, and {self._why}")
+        raise NotOffered(f"slurmrestd cannot do what `{' '.join(argv[:2])}` does here, and {self._why}")
 
     async def launch(self, argv: Sequence[str]) -> asyncio.subprocess.Process:
         """Refuse."""
-        raise Lacking(f"{argv[0]} is not run: {self._why}")
+        raise NotOffered(f"{argv[0]} is not run: {self._why}")
 
 
 class RestBackend(RestQueries):

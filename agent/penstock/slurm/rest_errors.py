@@ -12,7 +12,7 @@ from typing import Any, Final
 from penstock.errors import Infeasible, NotPermitted, OutcomeUnknown, PenstockError, SlurmUnavailable
 from penstock.slurm.refusals import classify
 
-__all__ = ["Refused", "complaint", "error_of", "judged", "refuses_token", "unreadable"]
+__all__ = ["RestRefusal", "complaint", "error_of", "judged", "refuses_token", "unreadable"]
 
 _SAYS_NOTHING: Final = frozenset({"", "unspecified error", "no error", "success"})
 # Of a signal that slurmctld did not hear slurmrestd says 1, and takes that for EPERM (24.11).
@@ -30,7 +30,7 @@ _MALFORMED: Final = (
 _LONGEST: Final = 500
 
 
-class Refused(Exception):
+class RestRefusal(Exception):
     """The server has judged the request and said no; `status` is HTTP's, `text` in Slurm's words, on one line."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -81,7 +81,7 @@ def judged(text: str, *, changing: bool) -> PenstockError:
     return type(classify(first, changing=changing))(text)
 
 
-def error_of(refused: Refused, *, changing: bool) -> PenstockError:
+def error_of(refused: RestRefusal, *, changing: bool) -> PenstockError:
     """As `judged`; a token that was refused is for people to mend."""
     if refuses_token(refused.status, refused.text):
         return NotPermitted(f"Slurm does not accept the token, or whom it is for: {refused.text}")

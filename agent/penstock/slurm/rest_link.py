@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import ConfigError, OutcomeUnknown, PenstockError, SlurmUnavailable
-from penstock.slurm.rest_errors import Refused, complaint, refuses_token, unreadable
+from penstock.slurm.rest_errors import RestRefusal, complaint, refuses_token, unreadable
 from penstock.slurm.rest_tokens import Tokens
 from penstock.values.rest_address import RestAddress
 
@@ -49,14 +49,14 @@ class RestLink:
     ) -> Mapping[str, Any]:
         """The document of an answer without errors.
 
-        Raises `Refused`; `SlurmUnavailable` where there is no answer, or `OutcomeUnknown` if the request may have
+        Raises `RestRefusal`; `SlurmUnavailable` where there is no answer, or `OutcomeUnknown` if the request may have
         arrived and is `changing`; `NotPermitted` where there is no token. A token that is refused is renewed, once.
         """
         try:
             async with asyncio.timeout(limit):
                 try:
                     return await self._ask(method, path, limit, changing, query, body, renewed=False)
-                except Refused as refused:
+                except RestRefusal as refused:
                     if self.tokens is None or not refuses_token(refused.status, refused.text):
                         raise
                 return await self._ask(method, path, limit, changing, query, body, renewed=True)
@@ -106,12 +106,14 @@ class RestLink:
             document = None
         if not isinstance(document, Mapping):
             if answer.status_code in (401, 404):  # said in plain words by slurmrestd itself
-                raise Refused(answer.status_code, " ".join(answer.text.split())[:200] or f"HTTP {answer.status_code}")
+                raise RestRefusal(
+                    answer.status_code, " ".join(answer.text.split())[:200] or f"HTTP {answer.status_code}"
+                )
             raise unreadable(answer.status_code, kind, changing=changing)
         if text := complaint(document):
-            raise Refused(answer.status_code, text)
+            raise RestRefusal(answer.status_code, text)
         if answer.status_code in (401, 404):
-            raise Refused(answer.status_code, f"HTTP {answer.status_code}")
+            raise RestRefusal(answer.status_code, f"HTTP {answer.status_code}")
         if answer.status_code >= 400:
             raise unreadable(answer.status_code, "JSON without a reason", changing=changing)
         return document

@@ -42,13 +42,13 @@ from penstock.slurm.limit_queries import read_limits
 from penstock.slurm.parse import ParseError, parse_tres
 from penstock.slurm.queries import checked_name
 from penstock.slurm.rest_accounting import accrued, association_rows, oversees, qos_rows
-from penstock.slurm.rest_errors import Refused, error_of
+from penstock.slurm.rest_errors import RestRefusal, error_of
 from penstock.slurm.rest_link import RestLink
 from penstock.slurm.rest_site import UNTOLD, settings_of
 from penstock.slurm.rest_values import flags, items, member, moment, text
 from penstock.slurm.rest_versions import KNOWN, DataVersion, unfit
 
-__all__ = ["Lacking", "RestQueries"]
+__all__ = ["NotOffered", "RestQueries"]
 
 _MANY = 2000  # jobs
 _MOST_NAMED = 400  # jobs in one request
@@ -60,7 +60,7 @@ T = TypeVar("T")
 Words = str | Sequence[str]
 
 
-class Lacking(NotPermitted):
+class NotOffered(NotPermitted):
     """slurmrestd cannot do it, and no command may."""
 
     def __init__(self, text: str) -> None:
@@ -163,7 +163,7 @@ class RestQueries(CliBackend):
     async def _release(self) -> tuple[int, ...]:
         """The controller's release, as it says now; slurmrestd's own may be another."""
         if not self._commands:
-            raise Lacking("slurmrestd does not say which release slurmctld is, and some end by a merge")
+            raise NotOffered("slurmrestd does not say which release slurmctld is, and some end by a merge")
         return await super()._release()
 
     async def operators(self) -> frozenset[str]:
@@ -422,7 +422,7 @@ class RestQueries(CliBackend):
             for version in KNOWN:
                 try:
                     answer = await self._ask("ping", "GET", f"/slurm/{version.name}/ping/", "slurmrestd")
-                except Refused as refused:
+                except RestRefusal as refused:
                     if refused.status != 404:
                         raise error_of(refused, changing=False) from None
                     continue
@@ -432,7 +432,7 @@ class RestQueries(CliBackend):
             try:
                 paths = (await self._ask("openapi", "GET", "/openapi/v3", "slurmrestd")).get("paths")
                 offered = list(paths) if isinstance(paths, Mapping) else []
-            except (Refused, SlurmUnavailable):
+            except (RestRefusal, SlurmUnavailable):
                 pass
             raise SlurmUnavailable(f"slurmrestd at {self._link.address}: {unfit(offered)}")
 
@@ -457,7 +457,7 @@ class RestQueries(CliBackend):
             return await self._ask(
                 label, method, f"/{service}/{version.name}/{path}", to, changing, query, body, submits, limit
             )
-        except Refused as refused:
+        except RestRefusal as refused:
             if refused.status == 404 and "url" in refused.text.lower():
                 self._version = None  # another slurmrestd may answer here by now
                 raise SlurmUnavailable(f"slurmrestd has no {service}/{version.name}/{path}: {refused.text}") from None
@@ -486,7 +486,7 @@ class RestQueries(CliBackend):
         self.requests[name] += 1
         try:
             return await self._link.ask(method, path, limit=patience, changing=changing, query=query, body=body)
-        except Refused:
+        except RestRefusal:
             outcome = "refused"
             raise
         except (SlurmUnavailable, OutcomeUnknown):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Final
 
 __all__ = ["RestAddress"]
@@ -20,13 +20,13 @@ class RestAddress:
     """Where slurmrestd answers: `socket` of a Unix socket, else `base`, a URL without a slash at its end."""
 
     base: str
-    socket: Path | None = None
+    socket: PurePosixPath | None = None
 
     @staticmethod
     def parse(text: str) -> RestAddress:
         """From `unix:/PATH`, `http://HOST:PORT` or `https://HOST:PORT`. Raises ValueError."""
         if text.startswith("unix:"):
-            path = Path(text.removeprefix("unix:"))
+            path = PurePosixPath(text.removeprefix("unix:"))
             if not path.is_absolute() or len(str(path)) > _LONGEST_SOCKET:
                 raise ValueError(f"must be unix: and an absolute path of at most {_LONGEST_SOCKET} characters")
             return RestAddress("http://localhost", path)

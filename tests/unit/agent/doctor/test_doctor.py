@@ -16,7 +16,18 @@ import pytest
 from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Partition, SiteConfig
 from penstock.cli.doctor import to_dict
 from penstock.config import Config
-from penstock.doctor.facts import Agent, AgentAddress, Folder, Mpi, Probe, QueueSize, Rest, Services, SiteFacts, Trouble
+from penstock.doctor.facts import (
+    Agent,
+    AgentAddress,
+    Folder,
+    Mpi,
+    Probe,
+    QueueSize,
+    RestSpoken,
+    Services,
+    SiteFacts,
+    Trouble,
+)
 from penstock.doctor.features import FEATURES, FeatureOutcome, examine
 from penstock.doctor.findings import Level
 from penstock.doctor.reader import _address, _messages, _within
@@ -631,11 +642,13 @@ def test_on_a_host_without_slurm_the_command_says_so(tmp_path):
 def test_slurmrestd_says_what_cannot_be_done():
     url = {"slurm": {"backend": "rest"}, "rest": {"url": "http://slurm.example.org:6820"}}
     config = Config.model_validate(url)
-    spoken = Rest("v0.0.42", ())
+    spoken = RestSpoken("v0.0.42", ())
     assert "v0.0.42" in examine(replace(IDEAL, config=config, rest=spoken)).checks["rest"].seen
     assert "can be read on the way" in examine(replace(IDEAL, config=config, rest=spoken)).checks["rest"].seen
     local = Config.model_validate({**url, "rest": {"url": "unix:/run/x"}})
-    lacking = examine(replace(IDEAL, config=local, rest=Rest("v0.0.42", ("estimates of a start",)))).checks["rest"]
+    lacking = examine(replace(IDEAL, config=local, rest=RestSpoken("v0.0.42", ("estimates of a start",)))).checks[
+        "rest"
+    ]
     assert "not to be had: estimates of a start" in lacking.seen and "rest.commands" in lacking.change
     broken = replace(IDEAL, config=local, rest=Trouble("nothing answers at unix:/run/x"))
     assert feature(broken, "rest").outcome is FeatureOutcome.NO and not examine(broken).healthy

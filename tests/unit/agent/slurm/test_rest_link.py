@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from penstock.config import Config
+from penstock.core.backends import make_backend, why_no_commands
 from penstock.errors import (
     ConfigError,
     Infeasible,
@@ -19,7 +21,7 @@ from penstock.errors import (
 )
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.rest import RestBackend
-from penstock.slurm.rest_errors import Refused
+from penstock.slurm.rest_errors import RestRefusal
 from penstock.slurm.rest_link import RestLink
 from penstock.slurm.rest_tokens import CommandTokens, FileTokens, read_token
 from penstock.values.rest_address import RestAddress
@@ -194,9 +196,9 @@ def test_a_token_that_is_refused_is_renewed_once(tmp_path):
     found, seen = asked(tmp_path, respond, changing=True, tokens=tokens)
     assert found == {"errors": []} and len(seen) == 2 and made.read_text() == "xx"
     found, seen = asked(tmp_path, lambda *_: answer(expired, 500), changing=True, tokens=tokens)
-    assert isinstance(found, Refused) and len(seen) == 2
+    assert isinstance(found, RestRefusal) and len(seen) == 2
     found, seen = asked(tmp_path, lambda *_: answer(b"Authentication failure", 401, "text/plain"), tokens=tokens)
-    assert isinstance(found, Refused) and len(seen) == 2
+    assert isinstance(found, RestRefusal) and len(seen) == 2
 
 
 def test_tokens_are_renewed_before_they_end(tmp_path):
@@ -399,3 +401,24 @@ def test_addresses():
     assert RestAddress.parse("http://slurm.example.org:6820").in_clear
     for text in ("https://slurm.example.org", "http://127.0.0.1:6820", "http://localhost:1", "unix:/x"):
         assert not RestAddress.parse(text).in_clear
+
+
+# -- the configuration -------------------------------------------------------------------------------------------
+
+
+def configured(**rest):
+    return Config.model_validate({"slurm": {"backend": "rest"}, "rest": rest})
+
+
+def test_the_backend_that_the_configuration_names(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(ConfigError, match=r"needs `rest\.url`"):
+        make_backend(configured())
+    backend = make_backend(configured(url="unix:/run/x", user="portal", settings={"PriorityWeightAge": 5}))
+    assert isinstance(backend, RestBackend) and backend.whoami() == "portal"
+    assert "portal" in why_no_commands(configured(user="portal"))
+    assert "not on PATH" in why_no_commands(configured())
+    assert "never" in why_no_commands(configured(commands="never"))
+    for wrong in ({"url": "ftp://x"}, {"token_file": "/t", "token_command": ["x"]}, {"settings": {"A": [1]}}):
+        with pytest.raises(ValueError, match="rest"):
+            configured(**wrong)
