@@ -33,8 +33,8 @@ from penstock.api import Job, Offer, ResizeVerdict, Snapshot
 from penstock.future.kinds import Kinds
 from penstock.future.members import Member, room_for
 from penstock.future.queue import waiting
-from penstock.future.rollout import Load, price, total
-from penstock_plugins.throughput import Pool, Throughput
+from penstock.future.rollout import PlayedJob, price, total
+from penstock_plugins.throughput import Throughput, ThroughputPool
 
 __all__ = ["Shortest"]
 
@@ -101,7 +101,7 @@ class Shortest(Throughput):
         for job in jobs:
             yield lines[job.uid].pop() if job.id in works else job
 
-    def _running(self, partition: str, members: Sequence[Member], snapshot: Snapshot) -> list[Load]:
+    def _running(self, partition: str, members: Sequence[Member], snapshot: Snapshot) -> list[PlayedJob]:
         found = [self._kinds.running(m) for m in members]
         mine = {node for m in members for node in (m.offer.nodes or m.job.nodes)}
         within = set(snapshot.partitions[partition].nodes) - mine
@@ -111,7 +111,7 @@ class Shortest(Throughput):
         return found
 
 
-class _Priced(Pool):
+class _Priced(ThroughputPool):
     """The malleable jobs of one partition, where a node has a price."""
 
     def __init__(

@@ -38,7 +38,7 @@ from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot, plural
 from penstock.future.members import Member, Memory, room_for, under_way
 from penstock.future.queue import DEPTH, QueuePlan, later, waiting
 
-__all__ = ["Pool", "Throughput"]
+__all__ = ["Throughput", "ThroughputPool"]
 
 _SCALES: Final = 0.25
 """How well a program has to scale to be lent nodes while others wait, who may need them back soon."""
@@ -58,11 +58,11 @@ class Throughput:
         """The sizes that all of these jobs should have now."""
         verdicts: dict[int, ResizeVerdict] = {}
         for partition, members in self._memory.members(offers, snapshot).items():
-            verdicts |= Pool(partition, members, snapshot).verdicts()
+            verdicts |= ThroughputPool(partition, members, snapshot).verdicts()
         return verdicts
 
 
-class Pool:
+class ThroughputPool:
     """The malleable jobs of one partition, and the jobs that wait for its nodes."""
 
     def __init__(self, partition: str, members: Sequence[Member], snapshot: Snapshot) -> None:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from penstock.api import Job, Snapshot
 from penstock.future.members import Member
-from penstock.future.rollout import Load
+from penstock.future.rollout import PlayedJob
 
 __all__ = ["Kinds"]
 
@@ -73,32 +73,32 @@ class Kinds:
         known = self._works.get(_Kind(job.uid, job.least_nodes, job.num_nodes))
         return None if known is None else known.mean
 
-    def pending(self, job: Job) -> Load:
+    def pending(self, job: Job) -> PlayedJob:
         """A job that waits, as far as it is known: rigid, for the usual part of its time limit, where it is not."""
         least, known = job.least_nodes, self._works.get(_Kind(job.uid, job.least_nodes, job.num_nodes))
         if known is None:
-            return Load(self._share(job.uid) * (job.time_limit or _ENDLESS), 0.0, least, least)
+            return PlayedJob(self._share(job.uid) * (job.time_limit or _ENDLESS), 0.0, least, least)
         seconds = known.mean / least
         if known.largest is None:
-            return Load(seconds, 0.0, least, least)
+            return PlayedJob(seconds, 0.0, least, least)
         serial = seconds * known.serial
-        return Load(serial, (seconds - serial) * least, least, known.largest, start=job.num_nodes)
+        return PlayedJob(serial, (seconds - serial) * least, least, known.largest, start=job.num_nodes)
 
-    def running(self, member: Member) -> Load:
+    def running(self, member: Member) -> PlayedJob:
         """A running malleable job; one whose speeds are not known keeps its size."""
         has = member.nodes_of(member.offer.size)
         left = max(self._ends.get(member.offer.job, member.now + member.left) - member.now, 0.0)
         least, most = member.nodes_of(member.sizes[0]), member.nodes_of(member.sizes[-1])
         if not member.speeds.known or least == most:
-            return Load(left, 0.0, has, has, has)
+            return PlayedJob(left, 0.0, has, has, has)
         slow, fast = (left * _relative(member, nodes) for nodes in (least, most))
         parallel = max((slow - fast) / (1 / least - 1 / most), 0.0)
-        return Load(max(slow - parallel / least, 0.0), parallel, least, most, has)
+        return PlayedJob(max(slow - parallel / least, 0.0), parallel, least, most, has)
 
-    def rigid(self, job: Job, nodes: int, now: float) -> Load:
+    def rigid(self, job: Job, nodes: int, now: float) -> PlayedJob:
         """Another running job, on so many nodes."""
         limit = _ENDLESS if job.end is None else max(job.end - now, 0.0)
-        return Load(self._share(job.uid) * limit, 0.0, nodes, nodes, nodes)
+        return PlayedJob(self._share(job.uid) * limit, 0.0, nodes, nodes, nodes)
 
     def _share(self, uid: int) -> float:
         """Which part of its time limits an owner uses; all, as long as nobody of theirs has ended."""

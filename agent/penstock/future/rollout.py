@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Load", "price", "total"]
+__all__ = ["PlayedJob", "price", "total"]
 
 _Floats = NDArray[np.float64]
 _PARTS: Final = 16
@@ -33,7 +33,7 @@ _HALVINGS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class PlayedJob:
     """A job: what is left of it takes serial + parallel / n seconds on n nodes, of which it can have `least` to `most`.
 
     `nodes` it has now (0: it waits); `start` is the most that it starts on.
@@ -67,12 +67,12 @@ def price(dearness: float, jobs: int, nodes: int) -> float:
     return dearness * jobs / max(nodes, 1)
 
 
-def total(running: Sequence[Load], queue: Sequence[Load], nodes: int, dearness: float) -> float:
+def total(running: Sequence[PlayedJob], queue: Sequence[PlayedJob], nodes: int, dearness: float) -> float:
     """Seconds until they end, of all jobs together. Who needs more than all `nodes` never starts, and is left out."""
     waiting = [load for load in queue if load.least <= nodes]
     there, free = len(running) + len(waiting), nodes
     now = found = 0.0
-    ends: list[tuple[float, int, int, Load]] = []
+    ends: list[tuple[float, int, int, PlayedJob]] = []
     for place, load in enumerate(running):
         size = load.nodes
         if waiting and size > load.least:
@@ -93,7 +93,7 @@ def total(running: Sequence[Load], queue: Sequence[Load], nodes: int, dearness: 
     return found + _shared(ends, now, nodes)
 
 
-def _shared(ends: Sequence[tuple[float, int, int, Load]], now: float, nodes: int) -> float:
+def _shared(ends: Sequence[tuple[float, int, int, PlayedJob]], now: float, nodes: int) -> float:
     """The ends of those that run when nobody waits, added up: they get what becomes free."""
     if not ends:
         return 0.0

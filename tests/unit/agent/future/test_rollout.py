@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.future.rollout import Load, price, total
+from penstock.future.rollout import PlayedJob, price, total
 
 
 def rigid(seconds, nodes, running=False):
-    return Load(seconds, 0.0, nodes, nodes, nodes if running else 0)
+    return PlayedJob(seconds, 0.0, nodes, nodes, nodes if running else 0)
 
 
 def test_the_price_is_jobs_for_each_node():
@@ -22,13 +22,13 @@ def test_the_price_is_jobs_for_each_node():
 
 @given(st.floats(0, 1e4), st.floats(0, 1e5), st.integers(1, 8), st.integers(0, 60), st.floats(0, 100))
 def test_the_best_size_is_the_one_that_costs_least(serial, parallel, least, more, each):
-    load = Load(serial, parallel, least, least + more)
+    load = PlayedJob(serial, parallel, least, least + more)
     costs = {n: load.seconds(n) * (1 + each * n) for n in range(least, least + more + 1)}
     assert costs[load.best(each)] <= min(costs.values()) * (1 + 1e-9)
 
 
 def test_dear_nodes_make_small_jobs():
-    load = Load(160.0, 2300.0, 2, 32)
+    load = PlayedJob(160.0, 2300.0, 2, 32)
     assert [load.best(p) for p in (0.0, 0.01, 0.1, 1.0, 10.0)] == [32, 32, 12, 4, 2]
 
 
@@ -45,20 +45,20 @@ def test_nobody_overtakes_and_who_needs_more_than_all_is_left_out():
 
 
 def test_who_runs_gives_up_nodes_only_while_somebody_waits():
-    running = [Load(0.0, 800.0, 1, 8, 8)]
+    running = [PlayedJob(0.0, 800.0, 1, 8, 8)]
     assert total(running, [], 8, 4.0) == 100
     # Nodes are dear: it shrinks to one, and both end on one each, from when on the other has its share of the rest.
-    dear = total(running, [Load(0.0, 100.0, 1, 8, start=1)], 8, 1000.0)
+    dear = total(running, [PlayedJob(0.0, 100.0, 1, 8, start=1)], 8, 1000.0)
     assert dear == pytest.approx(2 * 900 / 8, rel=0.35)
 
 
 def test_what_becomes_free_goes_to_those_that_are_left():
-    alone = total([rigid(50, 4, running=True), Load(0.0, 800.0, 4, 8, 4)], [], 8, 1.0)
+    alone = total([rigid(50, 4, running=True), PlayedJob(0.0, 800.0, 4, 8, 4)], [], 8, 1.0)
     assert alone == pytest.approx(50 + 50 + (800 - 50 * 4) / 8, rel=1e-3)
 
 
 def test_an_equal_share_for_equal_jobs():
-    both = [Load(0.0, 400.0, 1, 8, 1), Load(0.0, 400.0, 1, 8, 1)]
+    both = [PlayedJob(0.0, 400.0, 1, 8, 1), PlayedJob(0.0, 400.0, 1, 8, 1)]
     assert total(both, [], 8, 1.0) == pytest.approx(2 * 100, rel=1e-3)
 
 
@@ -89,7 +89,7 @@ def test_rigid_queues_end_as_in_a_plain_simulation(running, queue):
 
 
 _LOADS = st.builds(
-    lambda serial, parallel, least, more: Load(serial, parallel, least, least + more),
+    lambda serial, parallel, least, more: PlayedJob(serial, parallel, least, least + more),
     st.floats(1, 500),
     st.floats(0, 5000),
     st.integers(1, 3),
