@@ -105,6 +105,7 @@ class Session:
         self.client: Client | None = None
         self._unreachable = False  # that has been said
         self._pending: Pending | None = None  # a question whose answer is still to come
+        self._telling: Pending | None = None  # that a resize is done: on its way to the agent
         self._announced: Pending | None = None
         self._to_announce: deque[wire.Announce] = deque()
         self._said: set[str] = set()
@@ -163,6 +164,7 @@ class Session:
         """
         if not self.connect() or self.client is None:
             return Verdict(skip=math.inf)
+        self._told_of()
         self._settle()
         self.inhibitor.enter(time.monotonic())
         try:
@@ -353,11 +355,22 @@ class Session:
             self.client.request(wire.Refuse(job=self.job, epoch=epoch, why=wire.clean(why)), urgent=True)
 
     def _finished(self, size: int, timings: Mapping[str, float]) -> None:
-        """Tells the agent that the resize is done; durations in seconds by phase."""
-        # A lost one does no harm: the next check carries the epoch.
+        """Tells the agent that the resize is done; durations in seconds by phase.
+
+        In the background: the program, which has stood still since its last step, does not wait for the answer too.
+        """
         if self.connect() and self.client is not None:
             done = wire.Finished(job=self.job, epoch=self.epoch, size=size, nodes=self.nodes or (), timings=timings)
-            self.client.request(done, urgent=True)
+            self._telling = self.client.start(done, urgent=True)
+            atexit.register(self._told_of)
+
+    def _told_of(self) -> None:
+        """Waits until the agent has heard of the last resize: before it hears anything else, and before the end."""
+        # A lost word does no harm: the next check carries the epoch.
+        telling, self._telling = self._telling, None
+        if telling is not None and self.client is not None:
+            self.client.finish(telling)
+            atexit.unregister(self._told_of)
 
 
 def _offer(reply: wire.CheckReply) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ import pytest
 from dmr import wire
 from dmr.client import Pending
 from dmr.limits import Limits
+from dmr.passage import Passport
 from dmr.session import Coming, News, Progress, Session, node_list
 
 PLAIN = Progress()
@@ -19,20 +20,23 @@ class Agent:
     def __init__(self, reply: Callable[[wire.Request], wire.Reply | None] = lambda request: None) -> None:
         self.reply = reply
         self.sent: list[wire.Request] = []
+        self.heard: list[wire.Request] = []  # whose answers were waited for
         self.late = False
         self.away = False
 
     def request(self, request: wire.Request, *, urgent: bool = False) -> wire.Reply | None:
         self.sent.append(request)
+        self.heard.append(request)
         return self.reply(request)
 
-    def start(self, request: wire.Request) -> Pending | None:
+    def start(self, request: wire.Request, *, urgent: bool = False) -> Pending | None:
         if self.away:
             return None
         self.sent.append(request)
         agent = self
 
         class Started:
+            said = request
             reply = agent.reply(request)
 
             def ready(self) -> bool:
@@ -41,6 +45,7 @@ class Agent:
         return Started()  # type: ignore[return-value]
 
     def finish(self, pending: Pending) -> wire.Reply | None:
+        self.heard.append(pending.said)  # type: ignore[attr-defined]
         return pending.reply  # type: ignore[attr-defined]
 
     @property
@@ -267,6 +272,52 @@ def test_more_steps_than_the_protocol_can_tell(session: Session, caplog, left: i
     joined(session, agent)
     assert session.decide(2, Limits(1, 8), Progress(steps_left=left)).skip == 0
     assert agent.checks[0].steps_left == said and not caplog.records
+
+
+# -- after a resize ----------------------------------------------------------------------------------------------------
+
+
+class Rank0:
+    """In place of the communicator of the new size."""
+
+    rank, size = 0, 2
+
+
+def resized(agent: Agent, session: Session) -> None:
+    joined(session, agent)
+    session.resized(Passport(7, 3, ("a", "b"), 1, 4, 0.5), Rank0(), 0.25)  # type: ignore[arg-type]
+
+
+def test_the_program_goes_on_before_the_agent_has_answered_that_the_resize_is_done(session: Session) -> None:
+    agent = Agent(none)
+    resized(agent, session)
+    (done,) = agent.sent
+    assert isinstance(done, wire.Finished) and (done.epoch, done.size) == (3, 2)
+    assert done.timings == {"spawn": 0.5, "move": 0.25}
+    assert not agent.heard, "it waits for nothing"
+    session.decide(2, Limits(1, 8), PLAIN)
+    assert agent.heard[0] is done and isinstance(agent.heard[1], wire.Check), "the next check comes after it"
+    session.decide(2, Limits(1, 8), PLAIN)
+    assert agent.heard.count(done) == 1
+
+
+def test_a_program_that_ends_after_a_resize_has_told_of_it(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_exit: list[Callable[[], None]] = []
+    monkeypatch.setattr("dmr.session.atexit.register", at_exit.append)
+    agent = Agent(none)
+    resized(agent, session)
+    for call in at_exit:
+        call()
+    assert agent.heard == agent.sent and len(agent.sent) == 1
+
+
+def test_an_agent_that_is_away_after_a_resize_is_no_matter(session: Session) -> None:
+    agent = Agent(none)
+    agent.away = True
+    resized(agent, session)
+    agent.away = False
+    session.decide(2, Limits(1, 8), PLAIN)
+    assert [type(r) for r in agent.sent] == [wire.Check] and agent.sent[0].epoch == 3
 
 
 # -- announcements -----------------------------------------------------------------------------------------------------
