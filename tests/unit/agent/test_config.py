@@ -94,7 +94,7 @@ def test_a_tilde_is_the_home_in_every_path(file, section, key, monkeypatch, tmp_
 
 
 def test_all_paths_are_known():
-    assert len(PATHS) == 12
+    assert len(PATHS) == 14
     assert ("agent", "state_dir") in PATHS
 
 
