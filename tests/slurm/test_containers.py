@@ -228,7 +228,7 @@ def test_a_node_of_the_job_itself_is_lost(nodes: Nodes, way: str) -> None:
 
 
 def test_a_rolling_restart_loses_nothing(nodes: Nodes) -> None:
-    """Every host in turn, while a workflow and an MPI job that is resized run."""
+    """Every host in turn, while a workflow runs, the nodes drained before."""
     nodes.until_idle()
     stages = [f"{{name: s{i}, nodes: 1, time: 5m, run: sleep 5 && date >>s{i}.out" + "}" for i in range(12)]
     for before, i in enumerate(range(1, 12)):
