@@ -198,15 +198,7 @@ if [ "$HAVE_SLURM" = 0 ] || [ "$(id -u)" != 0 ]; then
 ################################################################################
 EOF
 fi
-if [ -n "$and_not_long" ]; then
-    cat <<'EOF'
-
-################################################################################
-##  NOT RUN: the container image on an engine (tests/slurm/test_containers.py).
-##  It takes minutes, and comes with --all.
-################################################################################
-EOF
-elif [ -e "$work/shared/no-engine" ]; then
+if [ -e "$work/shared/no-engine" ]; then
     echo
     echo "################################################################################"
     echo "##  NOT RUN: the container image (tests/slurm/test_containers.py). No engine:"

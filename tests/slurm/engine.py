@@ -68,13 +68,15 @@ class Engine:
 
 @contextmanager
 def engine() -> Iterator[Engine]:
-    """Raises `NoEngineError` with the reason where none can be had."""
+    """Raises `NoEngineError` with the reason where none can be had; only with WITH_ENGINE=1 is one started."""
     if shutil.which("docker") is None:
         raise NoEngineError("no docker (Debian: apt-get install --no-install-recommends docker.io docker-compose)")
     compose = _compose()
     if subprocess.run(["docker", "info"], capture_output=True, timeout=60).returncode == 0:
         yield Engine({}, compose)
         return
+    if os.environ.get("WITH_ENGINE") != "1":
+        raise NoEngineError("no engine answers here; scripts/test.sh --all installs and starts one")
     if shutil.which("dockerd", path=_PATH) is None:
         raise NoEngineError("no engine answers, and there is no dockerd (Debian: docker.io) to start one")
     if os.geteuid() != 0:

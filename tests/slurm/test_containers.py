@@ -15,7 +15,7 @@ from malleable import serial, until
 
 from penstock.cli.runs import shown
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = pytest.mark.timeout(3600)
 
 FLOW = "{name: w, stages: [{name: a, nodes: 1, time: 2m, run: sleep 2}, {name: b, nodes: 1, time: 2m, run: 'true'}]}"
 SUBMIT = f'cd "$(mktemp -d -p ~)"; echo "{FLOW}" >w.yaml; penstock submit w.yaml'
@@ -77,6 +77,7 @@ def test_the_container_serves_as_soon_as_it_is_healthy_and_keeps_its_state(docke
         site.down()
 
 
+@pytest.mark.long
 def test_two_builds_have_the_same_files(docker: Engine) -> None:
     """Names, kinds, modes and owners; what is in them may bear a date."""
 
@@ -178,6 +179,7 @@ def nodes(docker: Engine) -> Iterator[Nodes]:
         site.down()
 
 
+@pytest.mark.long
 def test_every_node_is_a_host_and_healthy_means_that_it_serves(nodes: Nodes) -> None:
     nodes.alice(SUBMIT)
     limit = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null"
@@ -188,12 +190,14 @@ def test_every_node_is_a_host_and_healthy_means_that_it_serves(nodes: Nodes) -> 
     until("the workflow ends", lambda: set(phases(nodes, "login")) == {"completed"}, 120, 1.0)
 
 
+@pytest.mark.long
 def test_the_demo_says_that_all_happened(nodes: Nodes) -> None:
     said = nodes.alice("python -m penstock demo --backend site", limit=900)
     assert said.count("ok  ") >= 9 and "FAIL" not in said, said
     print(said)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["killed", "cut off"])
 def test_a_node_is_lost_while_a_job_grows_onto_it(nodes: Nodes, way: str) -> None:
     """The program goes on with what it has, and its result is exact."""
@@ -212,6 +216,7 @@ def test_a_node_is_lost_while_a_job_grows_onto_it(nodes: Nodes, way: str) -> Non
         nodes.bring_back(lost, way)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["killed", "cut off"])
 def test_a_node_of_the_job_itself_is_lost(nodes: Nodes, way: str) -> None:
     """The program ends with it, and its job goes back into the queue, as its script says; the result is exact."""
@@ -227,6 +232,7 @@ def test_a_node_of_the_job_itself_is_lost(nodes: Nodes, way: str) -> None:
         nodes.bring_back(lost, way)
 
 
+@pytest.mark.long
 def test_a_rolling_restart_loses_nothing(nodes: Nodes) -> None:
     """Every host in turn, while a workflow runs, the nodes drained before."""
     nodes.until_idle()
