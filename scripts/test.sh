@@ -106,8 +106,8 @@ unit_others() {
 mpi() {
     local others=()
     if [ -z "$and_not_long" ]; then others=(--ignore=tests/slurm); fi
-    run "MPI tests" tests/mpi tests/slurm tests/unit/lab/mock --ignore=tests/slurm/test_stress.py "${others[@]}" \
-        -m "mpi and not release$and_not_long"
+    run "MPI tests" tests --ignore=tests/{contract,unit/agent,unit/dmr,unit/plugins,unit/project} \
+        --ignore=tests/slurm/test_stress.py "${others[@]}" -m "mpi and not release$and_not_long"
 }
 # The long ones mostly wait for Slurm, and would be two hours in one lane.
 resizes() {
@@ -147,7 +147,8 @@ releases() {
     cat "$work/releases.log" 2>/dev/null || true
     PENSTOCK_TEST_UNBUILT=$(cat "$work/unbuilt")
     export PENSTOCK_TEST_UNBUILT
-    run "other Slurm releases" tests/contract tests/slurm tests/unit/agent/{future,slurm} -m "release$and_not_long"
+    run "other Slurm releases" tests --ignore=tests/{mpi,unit/dmr,unit/lab,unit/plugins,unit/project} \
+        -m "release$and_not_long"
 }
 # Each lane takes the next kind that nobody has taken, so what takes longest stands first. The first lane is seen as it
 # goes, what the others print at the end.

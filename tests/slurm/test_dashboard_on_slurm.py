@@ -73,7 +73,7 @@ def test_the_page_shows_what_slurm_and_the_agent_do(cluster, agent, tmp_path):
         rows = "[...document.querySelectorAll('#queue-table tr')]"
         row = tab.js(f"{rows}.find((r) => r.innerText.startsWith('{waiting}')).innerText")
         assert cluster.users["bob"] in row and at in row, (at, row)
-        assert "likely" in tab.js("document.querySelector('#queue-said').innerText")
+        tab.until("document.querySelector('#queue-said').innerText.includes('likely')")  # they take some computing
         assert "SU a node-hour" in tab.until("checks.bars().find((bar) => bar.item.kind === 'slot')?.ariaLabel")
         label = tab.until("checks.bars().find((bar) => bar.item.label === 'secretly / first')?.ariaLabel")
         assert "3 nodes: n" in label
