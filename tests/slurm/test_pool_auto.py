@@ -134,6 +134,7 @@ def test_what_is_queued_goes_when_its_demand_does_and_off_is_off(auto: AutoPool)
     auto.until(lambda: "--max-nodes has it do so" in auto.command("auto"))
 
 
+@pytest.mark.long
 def test_an_agent_that_is_killed_goes_on_where_it_was(auto: AutoPool):
     auto.start("--max-nodes", "2", "-t", "5m")
     auto.submit(60, 2)

@@ -149,6 +149,7 @@ def test_of_an_array_only_the_tasks_that_failed_run_again(make_agent):
     desk.say("rm", "task.1", "task.may-pass")  # the user's folder is others', too
 
 
+@pytest.mark.long
 def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_agent):
     site = make_agent()
     desk = Desk(site)

@@ -67,6 +67,7 @@ def aged_and_in_order(agent: SlurmAgent, cluster: Cluster, stages: int, kills: i
     assert said == [f"{i} {what}" for i in range(1, stages + 1) for what in ("begin", "end")], "once each, in order"
 
 
+@pytest.mark.long
 def test_a_seeded_chain_ages_from_its_submission_and_runs_in_order_under_kills(agent, cluster):
     aged_and_in_order(agent, cluster, 10, 1)
 

@@ -169,6 +169,7 @@ def test_jobs_of_several_nodes_wait_in_the_queue_for_each_other(alone, snakemake
 FAILING = CHAIN.replace("echo b >> {output}", "exit 3")
 
 
+@pytest.mark.long
 def test_behind_a_job_that_failed_nothing_is_left_in_the_queue(alone, snakemake):
     flow = Flow(alone, snakemake, alone.folder / "work", FAILING)
     _took, said = flow.make("penstock", "--penstock-pool", "none", code=1)
@@ -177,6 +178,7 @@ def test_behind_a_job_that_failed_nothing_is_left_in_the_queue(alone, snakemake)
     assert not (flow.folder / "c").exists()
 
 
+@pytest.mark.long
 def test_interrupted_it_leaves_nothing_in_the_queue(alone, snakemake):
     flow = Flow(alone, snakemake, alone.folder / "work", CHAIN.replace("sleep 8", "sleep 300"))
     begun = flow.begin("--penstock-pool", "none")

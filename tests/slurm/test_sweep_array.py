@@ -76,6 +76,7 @@ def test_an_array_computes_what_one_process_computes(cluster, home):
         assert [row["sha256"] for row in csv.DictReader(file)] == [row["sha256"] for row in rows]
 
 
+@pytest.mark.long
 def test_a_share_that_fails_is_a_row_and_a_failed_merge(cluster, home):
     """The array's failure does not keep the merge from running, and sbatch's own refusal is one line."""
     done = sweep(cluster, home, "--log", str(home / "absent.swf"), "--procs", "16", "--slurm-array", "2")

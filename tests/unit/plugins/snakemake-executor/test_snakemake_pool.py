@@ -143,6 +143,7 @@ def running(snakes, count: int) -> bool:
     return snakes.status()["tasks"]["running"] >= count
 
 
+@pytest.mark.long
 def test_interrupted_it_leaves_no_task(snakes):
     snakes.write(LONG)
     begun = snakes.begin(*snakes.words(), folder=snakes.work)
