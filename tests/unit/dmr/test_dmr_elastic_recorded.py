@@ -40,7 +40,7 @@ def recorded(one: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_each_tool_has_a_record() -> None:
-    assert [p.name.split(".")[0] for p in RECORDS] == ["dask", "farm", "restart", "torchrun"]
+    assert [p.name.split(".")[0] for p in RECORDS] == ["dask", "farm", "ray", "restart", "torchrun"]
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda p: p.name.split(".")[0])
@@ -55,5 +55,9 @@ def test_told_the_same_it_does_the_same(path: Path) -> None:
         sizes += [len(one.nodes) for one in answer if isinstance(one, words.FinishResize)]
     assert machine.phase is Phase.OVER
     # It grew onto what was idle, gave nodes to a rival, grew again, and said that it needed fewer.
-    assert max(sizes) == 4 and [b - a > 0 for a, b in zip([1, *sizes], sizes, strict=False)][:3] == [True, False, True]
-    assert 2 in sizes
+    assert max(sizes) == plan.maximum and [b - a > 0 for a, b in zip([1, *sizes], sizes, strict=False)][:3] == [
+        True,
+        False,
+        True,
+    ]
+    assert plan.maximum // 2 in sizes[2:]
