@@ -17,10 +17,11 @@ from types import MappingProxyType
 from penstock.api import Job, Reservation
 from penstock.slurm.parse import parse_config
 
-__all__ = ["Privacy", "Viewer", "coordinators_from_text", "privacy_from_config"]
+__all__ = ["OVERSEERS", "Privacy", "Viewer", "coordinators_from_text", "privacy_from_config"]
 
 _ROOT = 0
-_OVERSEE = frozenset({"Operator", "Administrator"})
+OVERSEERS = frozenset({"Operator", "Administrator"})
+"""The levels of accounting from which on a user sees all."""
 _HIDING = frozenset({"jobs", "nodes", "partitions", "reservations"})
 _ENFORCED = frozenset({"associations", "limits", "qos", "safe", "wckeys", "all"})  # all of these need associations
 
@@ -110,7 +111,7 @@ def coordinators_from_text(text: str) -> tuple[frozenset[str], dict[str, frozens
         if len(cells) != 3:
             raise ValueError(f"not a user, a level and accounts: {line[:80]!r}")
         user, level, accounts = cells
-        if level in _OVERSEE:
+        if level in OVERSEERS:
             oversee.add(user)
         if accounts:
             coordinators[user] = frozenset(accounts.split(","))

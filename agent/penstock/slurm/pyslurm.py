@@ -326,7 +326,7 @@ class PyslurmBackend(CliBackend):
         service = "slurmdbd" if call == "history" else "slurmctld"
         submits = SubmissionKind.ASKED if call == "submit" else None
         ticket = await self.budget.admit(service, changing=changing, patience=self._limit, submits=submits)
-        self.requests[label] += 1
+        self.meter.begun(label)
         started = time.monotonic()
         outcome = "ok"
         try:

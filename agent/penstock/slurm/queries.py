@@ -37,7 +37,7 @@ from penstock.slurm.commands import CommandResult, CommandRunner
 from penstock.slurm.limit_queries import read_limits
 from penstock.slurm.meter import Meter
 from penstock.slurm.parse import ParseError, parse_tres
-from penstock.slurm.privacy import Privacy, coordinators_from_text, privacy_from_config
+from penstock.slurm.privacy import OVERSEERS, Privacy, coordinators_from_text, privacy_from_config
 from penstock.slurm.refusals import classify
 from penstock.slurm.texts import texts_from_json
 
@@ -47,7 +47,6 @@ __all__ = ["CliQueries", "checked_name", "understood"]
 _ACCOUNTING_PATIENCE = 5.0
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 _NO_ACCOUNTING = "not running a supported accounting_storage plugin"
-_OVERSEE = ("Operator", "Administrator")
 
 _MOST_NAMED = 1000  # jobs on one command line
 _MANY = 2000  # rows
@@ -186,7 +185,7 @@ class CliQueries:
         argv = ("sacctmgr", "-nP", "show", "user", self._user, "format=AdminLevel")
         with contextlib.suppress(PenstockError):
             done = await self._run(argv, changing=False, limit=min(self._limit, _ACCOUNTING_PATIENCE))
-            return done.code == 0 and done.stdout.strip() in _OVERSEE
+            return done.code == 0 and done.stdout.strip() in OVERSEERS
         return False
 
     async def operators(self) -> frozenset[str]:
@@ -198,7 +197,7 @@ class CliQueries:
         if done.code != 0:
             raise SlurmUnavailable(str(classify(done.stderr, changing=False)))
         rows = [line.strip().split("|") for line in done.stdout.splitlines()]
-        return frozenset(row[0] for row in rows if len(row) == 2 and row[1] in _OVERSEE)
+        return frozenset(row[0] for row in rows if len(row) == 2 and row[1] in OVERSEERS)
 
     async def privacy(self) -> Privacy:
         """What Slurm shows to whom, as far as the caller may see that: of who oversees and coordinates accounting says

@@ -18,7 +18,6 @@ Looking is in `rest_queries`, what is sent in `rest_requests`, reading answers i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import socket
@@ -171,12 +170,7 @@ class RestBackend(RestQueries):
                 "allocate", "POST", "job/allocate", {"job": job}, submits=SubmissionKind.OWN, limit=limit
             )
         except (OutcomeUnknown, asyncio.CancelledError) as error:
-            withdrawal = asyncio.shield(self._withdraw(name, None, known))
-            if isinstance(error, asyncio.CancelledError):
-                with contextlib.suppress(PenstockError):
-                    await withdrawal
-                raise
-            granted = await withdrawal
+            granted = await self._unheard(name, known, error)
             if granted is None:
                 raise NotNow(f"{plural(spec.nodes, 'node')} not granted within {patience:g} s") from error
             return granted

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from penstock.slurm import limits
+from penstock.slurm.privacy import OVERSEERS
 from penstock.slurm.rest_values import amount, flags, member, text
 
 __all__ = ["accrued", "association_rows", "oversees", "qos_rows"]
@@ -17,12 +18,10 @@ __all__ = ["accrued", "association_rows", "oversees", "qos_rows"]
 Json = Mapping[str, Any]
 Reader = Callable[[Json], str]
 
-_OVERSEE: Final = frozenset({"Operator", "Administrator"})
-
 
 def oversees(user: Json) -> bool:
     """Whether a user is an operator or administrator."""
-    return bool(_OVERSEE & set(flags(user.get("administrator_level"))))
+    return bool(OVERSEERS & set(flags(user.get("administrator_level"))))
 
 
 def accrued(qos: Json) -> float:

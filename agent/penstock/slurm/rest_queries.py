@@ -483,7 +483,7 @@ class RestQueries(CliBackend):
         patience = self._limit if limit is None else limit
         ticket = await self.budget.admit(service, changing=changing, patience=patience, submits=submits)
         name, started, outcome = f"rest {label}", time.monotonic(), "ok"
-        self.requests[name] += 1
+        self.meter.begun(name)
         try:
             return await self._link.ask(method, path, limit=patience, changing=changing, query=query, body=body)
         except RestRefusal:

@@ -93,8 +93,7 @@ def job_from_json(value: Json, default_limit: Callable[[str], float | None]) -> 
     )
     if job.pending:
         tasks_a_node = amount(value.get("tasks_per_node"))
-        asked = text(value.get("tres_alloc_str")) or text(value.get("tres_req_str"))
-        job = replace(job, min_nodes=records.fewest(job, asked, str(int(tasks_a_node or 0))))
+        job = replace(job, min_nodes=records.fewest(job, tres_of(value), str(int(tasks_a_node or 0))))
         # What the scheduler has made of a range lags behind a change of it.
         if 0 < (most := count(value.get("max_nodes"))) < job.num_nodes:
             job = replace(job, num_nodes=most)

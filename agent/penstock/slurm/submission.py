@@ -128,13 +128,7 @@ class CliSubmission(CliQueries):
         try:
             done = await self._run(argv, limit=max(patience, 0.1), changing=True, graceful=True)
         except (OutcomeUnknown, asyncio.CancelledError) as error:
-            # salloc was killed before it could withdraw its request. Nobody waits for the nodes, so none may come.
-            withdrawal = asyncio.shield(self._withdraw(name, None, known))
-            if isinstance(error, asyncio.CancelledError):
-                with contextlib.suppress(PenstockError):
-                    await withdrawal
-                raise
-            granted = await withdrawal
+            granted = await self._unheard(name, known, error)
             if granted is None:
                 raise NotNow(f"no answer to the request for {plural(spec.nodes, 'node')}; withdrawn") from error
             return granted
@@ -150,6 +144,16 @@ class CliSubmission(CliQueries):
         if granted is None:
             raise NotNow(f"{plural(spec.nodes, 'node')} not granted within {patience:g} s")
         return granted
+
+    async def _unheard(self, name: str, known: set[int], error: BaseException) -> int | None:
+        """As `_withdraw`, of a request whose answer was lost, or that nobody waits for any more: nobody would take the
+        nodes, so none may come. Raises the latter `error` again."""
+        withdrawal = asyncio.shield(self._withdraw(name, None, known))
+        if isinstance(error, asyncio.CancelledError):
+            with contextlib.suppress(PenstockError):
+                await withdrawal
+            raise error
+        return await withdrawal
 
     async def _withdraw(self, name: str, asked: int | None, known: set[int]) -> int | None:
         """Make sure that no request is left of an allocation that was given up; its id if it was granted meanwhile."""

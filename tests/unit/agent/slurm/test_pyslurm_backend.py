@@ -93,6 +93,7 @@ def test_a_pyslurm_that_fits_is_used(site):
     backend = site(FITS, fallback=pytest.fail)
     assert run(backend, lambda b: b.find("x")) == []
     assert (backend.requests["pyslurm find"], backend.requests["squeue"]) == (1, 0)
+    assert backend.meter.purposes.total() == backend.requests.total(), "for whatever it was"
 
 
 UNFIT = {

@@ -387,6 +387,7 @@ def test_requests_are_counted_and_a_silent_server_is_left_in_peace(tmp_path):
     backend = asyncio.run(run())
     assert 1 <= backend.requests["rest ping"] < 10
     assert backend.meter.outcomes["rest ping", "unanswered"] == backend.requests["rest ping"]
+    assert backend.meter.purposes.total() == backend.requests.total(), "for whatever it was"
 
 
 @pytest.mark.parametrize("text", ["", "unix:", "unix:relative", "ftp://x", "http://", "http://a b", "http://x:99999"])
