@@ -81,7 +81,8 @@ def _on_device(value: Any, ways: Mapping[int, Axes]) -> Side | None:  # noqa: AN
     strides = [dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     # The array is only to compute with.
     side = Side(as_strided(plain(np.empty(1, dtype)), shape, strides), device.memory(value), hidden=True)
-    return None if _port(side, ways).offsets(dtype.itemsize) is None else side
+    port = _port(side, ways)
+    return None if any(port.offset(other) is None for other in port.streams) else side
 
 
 def _port(side: Side, ways: Mapping[int, Axes]) -> Port:

@@ -2,8 +2,9 @@
 
 Every two ranks that exchange something do so at their own pace, by messages of at most the same number of items, up to
 two of which are under way in each direction: while one travels the next is got ready, and what a rank has to do besides
-(copy what stays with it) is done while it would wait. A rank whose streams all lie in one piece in its block sends from
-it, or receives into it, and needs no other memory; one whose do not copies each part through a buffer.
+(copy what stays with it) is done while it would wait. What lies in one piece in a rank's block is sent from there, or
+received into it. So is a rectangle of the block: MPI is told where its rows lie (a derived datatype, MPI 4.1, 5.1), and
+gathers them while it copies anyway. All else is copied part by part through a buffer.
 
 MPI's own Alltoallv is no better for it: its libraries carry long ones as the same messages between pairs, and whoever
 calls it one round after another waits in each for the slowest. This module imports numpy and mpi4py; `dmr.redistribute`
@@ -30,6 +31,7 @@ _TAG: Final = 0x646D
 _SLOTS: Final = 2  # messages under way between two ranks in one direction
 _LOCAL: Final = 1 << 18  # a copy within a rank goes through the cache in such parts
 _SLICE: Final = 4 << 20  # one within a rank that needs no buffer, between two looks at the messages under way
+_SHORT: Final = 512  # bytes of a run in memory that are worth telling MPI of
 _END: Final = object()
 
 
@@ -45,15 +47,9 @@ class Port:
     streams: Mapping[int, Stream]
     memory: Any = None
 
-    def offsets(self, item: int) -> dict[int, int] | None:
-        """Where each stream begins, in items, if all can be sent from where they are; else None."""
-        found: dict[int, int] = {}
-        for other, stream in self.streams.items():
-            offset = stream.offset
-            if self.memory is None or offset is None:
-                return None
-            found[other] = offset // item
-        return found
+    def offset(self, other: int) -> int | None:
+        """Where the stream begins in the memory, bytes, if it lies there in one piece."""
+        return None if self.memory is None else self.streams[other].offset
 
 
 def agree(comm: Patient, values: Sequence[int]) -> list[int]:
@@ -74,12 +70,13 @@ def exchange(comm: Patient, item: int, send: Port, receive: Port, room: int, mea
         room: bytes that every rank may use for buffers, the same everywhere; at least one item for each stream is.
         meanwhile: what this rank has to do besides, in small parts; done while it would wait, or afterwards.
     """
-    ports = [(send, send.offsets(item)), (receive, receive.offsets(item))]
+    ports = (receive, send)  # what is to arrive first
     longest, staged = agree(
         comm,
         [
-            max((stream.items for port, _ in ports for stream in port.streams.values()), default=0),
-            sum(len(port.streams) for port, offsets in ports if offsets is None),
+            max((stream.items for port in ports for stream in port.streams.values()), default=0),
+            # Rectangles count, too: nobody says what memory MPI takes to gather them.
+            sum(port.offset(other) is None for port in ports for other in port.streams),
         ],
     )
     part, slots = LIMIT // item, _SLOTS
@@ -88,8 +85,8 @@ def exchange(comm: Patient, item: int, send: Port, receive: Port, room: int, mea
         part = min(part, room // (slots * staged * item))
     part = max(1, min(part, longest))
     lanes = [
-        _Lane(comm, port, other, offsets, item, part, slots, sends=port is send)
-        for port, offsets in ports[::-1]  # what is to arrive first
+        _Lane(comm, port, other, part, slots, sends=port is send)
+        for port in ports
         for other in sorted(port.streams, key=lambda other: (other - comm.rank) % comm.size)
         if port.streams[other].items
     ]
@@ -111,6 +108,8 @@ def exchange(comm: Patient, item: int, send: Port, receive: Port, room: int, mea
             pace.rest()
     for _ in besides:
         pass
+    for lane in lanes:
+        lane.close()
 
 
 def broadcast(comm: Patient, root: int, items: int, item: int, port: Port, room: int) -> None:
@@ -173,30 +172,24 @@ class _Lane:
     """What goes to one other rank, or comes from it, part after part.
 
     Part k is in slot k % slots, and its message has a tag of the slot: so both ends mean the same one, in whatever
-    order the slots become free.
+    order the slots become free. Parts are whole rows where that is possible: both ends know the shape of what they
+    share, and not whether it is a rectangle at the other one.
     """
 
-    def __init__(
-        self,
-        comm: Patient,
-        port: Port,
-        other: int,
-        offsets: Mapping[int, int] | None,
-        item: int,
-        part: int,
-        slots: int,
-        *,
-        sends: bool,
-    ) -> None:
-        self._stream = port.streams[other]
+    def __init__(self, comm: Patient, port: Port, other: int, part: int, slots: int, *, sends: bool) -> None:
+        self._stream = stream = port.streams[other]
         self._comm, self._other, self._sends = comm, other, sends
-        self._item, self._part, self._slots = item, part, slots
-        self.messages = -(-self._stream.items // part)
+        self._part = part - part % stream.row if part > stream.row else part
+        self._slots = slots
+        self.messages = -(-stream.items // self._part)
         self._next = list(range(slots))  # the part that each slot takes up next
-        self._memory, self._offset = port.memory, None if offsets is None else offsets[other]
+        self._memory, self._offset = port.memory, port.offset(other)
+        self._rows: _Rows | None = None
         self._buffers: list[Array] = []
         if self._offset is None:
-            size = min(part, self._stream.items) * item
+            self._rows = None if self._part % stream.row else _Rows.of(stream.view)
+        if self._offset is None and self._rows is None:
+            size = min(self._part, stream.items) * stream.item
             self._buffers = [np.empty(size, np.uint8) for _ in range(min(slots, self.messages))]
 
     def begin(self, slot: int) -> MPI.Request:
@@ -205,21 +198,76 @@ class _Lane:
         if number >= self.messages:
             return MPI.REQUEST_NULL
         low, high = self._bounds(number)
-        if self._offset is None:
-            place = self._buffers[slot][: (high - low) * self._item]
+        item, row = self._stream.item, self._stream.row
+        if self._rows is not None:
+            message = self._rows.message(low // row, high // row)
+        elif self._offset is not None:
+            message = [self._memory[self._offset + low * item : self._offset + high * item], MPI.BYTE]
+        else:
+            place = self._buffers[slot][: (high - low) * item]
             if self._sends:
                 self._stream.read(low, high, place)
-        else:
-            place = self._memory[(self._offset + low) * self._item : (self._offset + high) * self._item]
+            message = [place, MPI.BYTE]
         call = self._comm.Isend if self._sends else self._comm.Irecv
-        request: MPI.Request = call([place, MPI.BYTE], self._other, _TAG + slot)
+        request: MPI.Request = call(message, self._other, _TAG + slot)
         return request
 
     def end(self, slot: int) -> None:
         """The slot's message has gone, or has come."""
-        if self._offset is None and not self._sends:
+        if self._buffers and not self._sends:
             self._stream.write(*self._bounds(self._next[slot]), self._buffers[slot])
         self._next[slot] += self._slots
 
+    def close(self) -> None:
+        """All of it has gone, or has come."""
+        if self._rows is not None:
+            self._rows.free()
+
     def _bounds(self, number: int) -> tuple[int, int]:
         return number * self._part, min((number + 1) * self._part, self._stream.items)
+
+
+class _Rows:
+    """A rectangle of a block in the host's memory as MPI is told of it: runs of bytes at equal distances, nested.
+
+    Args:
+        view: with at least one axis; its last axes lie in one piece (`run` bytes), all others anyhow upwards.
+    """
+
+    def __init__(self, view: Array, run: int, axes: int) -> None:
+        self._view = view
+        self._address = view.__array_interface__["data"][0]
+        self._row = MPI.BYTE.Create_contiguous(run)
+        for axis in range(axes - 1, 0, -1):
+            self._row = self._around(view.shape[axis], view.strides[axis])
+        self._types: dict[int, MPI.Datatype] = {}
+
+    @classmethod
+    def of(cls, view: Array | None) -> _Rows | None:
+        """None where its rows, or their pieces, are so short that numpy copies them quicker."""
+        if view is None or view.ndim < 2 or not view.size or any(stride < 0 for stride in view.strides):
+            return None
+        run, axes = view.itemsize, view.ndim
+        while axes > 1 and view.strides[axes - 1] == run:
+            axes -= 1
+            run *= view.shape[axes]
+        return cls(view, run, axes) if run >= _SHORT else None
+
+    def message(self, low: int, high: int) -> list[Any]:
+        """The rows [low, high), for a call of MPI."""
+        count, stride = high - low, self._view.strides[0]
+        if count not in self._types:
+            self._types[count] = self._around(count, stride, free=False).Commit()
+        kind = self._types[count]
+        return [MPI.buffer.fromaddress(self._address + low * stride, kind.Get_extent()[1]), 1, kind]
+
+    def free(self) -> None:
+        """After the last message."""
+        for kind in (self._row, *self._types.values()):
+            kind.Free()
+
+    def _around(self, count: int, stride: int, *, free: bool = True) -> MPI.Datatype:
+        kind = self._row.Create_hvector(count, 1, stride)
+        if free:
+            self._row.Free()
+        return kind

@@ -33,6 +33,7 @@ class Stream(Protocol):
 
     items: int
     item: int
+    row: int  # items with one position on the first axis of what the two ranks share; both know that
 
     @property
     def offset(self) -> int | None:
@@ -63,7 +64,7 @@ def as_bytes(block: Array) -> Array:
 class BytesStream:
     """Some buffers one after another, as bytes."""
 
-    item = 1
+    item = row = 1
 
     def __init__(self, buffers: Sequence[Array]) -> None:
         self._buffers = buffers
@@ -111,6 +112,7 @@ class ArrayStream:
         self._starts = [list(itertools.accumulate((plan.length((part,)) for part in axis), initial=0)) for axis in axes]
         self._shape = [starts[-1] for starts in self._starts]
         self.items = math.prod(self._shape)
+        self.row = math.prod(self._shape[1:])
         self.item = block.dtype.itemsize
 
     @property

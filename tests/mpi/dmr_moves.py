@@ -393,7 +393,7 @@ def small_limit() -> None:
 
     def checked(self: exchange._Lane, number: int) -> tuple[int, int]:
         low, high = honest(self, number)
-        sizes.append((high - low) * self._item)
+        sizes.append((high - low) * self._stream.item)
         return low, high
 
     exchange._Lane._bounds = checked
@@ -405,6 +405,22 @@ def small_limit() -> None:
         assert moved is None or (moved.values["x"] == block(whole, Block(), 2, bridge.new_rank)).all()
     exchange._Lane._bounds = honest
     assert max(WORLD.allgather(max(sizes, default=0))) in range(80, 101)
+
+
+def rectangles() -> None:
+    """As if MPI was told of every rectangle of a block, however short its rows are."""
+    honest, told = exchange._Rows.message, []
+
+    def counted(self: exchange._Rows, low: int, high: int) -> list[Any]:
+        told.append(high - low)
+        return honest(self, low, high)
+
+    kept, exchange._SHORT, exchange._Rows.message = exchange._SHORT, 1, counted
+    try:
+        everything([(3, 5), (4, 2)], [60, 600, 1 << 20], every=13)
+    finally:
+        exchange._SHORT, exchange._Rows.message = kept, honest
+    assert min(WORLD.allreduce(told)) == 1 and max(WORLD.allreduce(told)) > 1
 
 
 def arrays_of_indices() -> None:
@@ -449,7 +465,18 @@ def random_owners() -> None:
 
 CASES: dict[str, Callable[[], None]] = {
     case.__name__: case
-    for case in (csr_matrices, objects, orders, gpu, memory, errors, small_limit, arrays_of_indices, random_owners)
+    for case in (
+        csr_matrices,
+        objects,
+        orders,
+        gpu,
+        memory,
+        errors,
+        small_limit,
+        rectangles,
+        arrays_of_indices,
+        random_owners,
+    )
 }
 
 

@@ -12,6 +12,7 @@ PROGRAM = str(Path(__file__).parent / "dmr_moves.py")
 CASES = (
     "pairs",
     "small_limit",
+    "rectangles",
     "csr_matrices",
     "objects",
     "orders",
