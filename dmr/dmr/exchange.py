@@ -13,6 +13,7 @@ imports it when data moves.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 from mpi4py import MPI
 
+from dmr import quirks
 from dmr.patience import Patient
 from dmr.streams import Array, Stream
 
@@ -71,21 +73,25 @@ def exchange(comm: Patient, item: int, send: Port, receive: Port, room: int, mea
         meanwhile: what this rank has to do besides, in small parts; done while it would wait, or afterwards.
     """
     ports = (receive, send)  # what is to arrive first
-    longest, staged = agree(
+    streams = [port.streams[other] for port in ports for other in port.streams if port.offset(other) is None]
+    told = [stream for stream in streams if _Rows.of(stream.view)]
+    longest, staged, buffered, widest = agree(
         comm,
         [
             max((stream.items for port in ports for stream in port.streams.values()), default=0),
-            # Rectangles count, too: nobody says what memory MPI takes to gather them.
-            sum(port.offset(other) is None for port in ports for other in port.streams),
+            len(streams),
+            len(streams) - len(told),
+            max((stream.row for stream in told), default=0),
         ],
     )
-    part, slots = LIMIT // item, _SLOTS
-    if staged:
-        slots = min(_SLOTS, max(1, room // (staged * item)))
-        part = min(part, room // (slots * staged * item))
+    # MPI takes no memory for rectangles that was seen; should it, it is that of messages which are no longer than this.
+    part, slots = _part(item, room, buffered, room // item if widest else LIMIT)
+    rows = part >= widest
+    if not rows:  # some rank would have to send pieces of rows
+        part, slots = _part(item, room, staged, LIMIT)
     part = max(1, min(part, longest))
     lanes = [
-        _Lane(comm, port, other, part, slots, sends=port is send)
+        _Lane(comm, port, other, part, slots, sends=port is send, rows=rows)
         for port in ports
         for other in sorted(port.streams, key=lambda other: (other - comm.rank) % comm.size)
         if port.streams[other].items
@@ -110,6 +116,15 @@ def exchange(comm: Patient, item: int, send: Port, receive: Port, room: int, mea
         pass
     for lane in lanes:
         lane.close()
+
+
+def _part(item: int, room: int, buffered: int, most: int) -> tuple[int, int]:
+    """How many items a message has, and how many messages between two ranks are under way, with so many buffered."""
+    part, slots = min(most, LIMIT // item), _SLOTS
+    if buffered:
+        slots = min(_SLOTS, max(1, room // (buffered * item)))
+        part = min(part, room // (slots * buffered * item))
+    return part, slots
 
 
 def broadcast(comm: Patient, root: int, items: int, item: int, port: Port, room: int) -> None:
@@ -176,7 +191,9 @@ class _Lane:
     share, and not whether it is a rectangle at the other one.
     """
 
-    def __init__(self, comm: Patient, port: Port, other: int, part: int, slots: int, *, sends: bool) -> None:
+    def __init__(
+        self, comm: Patient, port: Port, other: int, part: int, slots: int, *, sends: bool, rows: bool
+    ) -> None:
         self._stream = stream = port.streams[other]
         self._comm, self._other, self._sends = comm, other, sends
         self._part = part - part % stream.row if part > stream.row else part
@@ -184,10 +201,8 @@ class _Lane:
         self.messages = -(-stream.items // self._part)
         self._next = list(range(slots))  # the part that each slot takes up next
         self._memory, self._offset = port.memory, port.offset(other)
-        self._rows: _Rows | None = None
+        self._rows = _Rows.of(stream.view) if rows and self._offset is None else None
         self._buffers: list[Array] = []
-        if self._offset is None:
-            self._rows = None if self._part % stream.row else _Rows.of(stream.view)
         if self._offset is None and self._rows is None:
             size = min(self._part, stream.items) * stream.item
             self._buffers = [np.empty(size, np.uint8) for _ in range(min(slots, self.messages))]
@@ -231,21 +246,22 @@ class _Rows:
     """A rectangle of a block in the host's memory as MPI is told of it: runs of bytes at equal distances, nested.
 
     Args:
-        view: with at least one axis; its last axes lie in one piece (`run` bytes), all others anyhow upwards.
+        view: with two axes or more.
+        run: bytes that lie in one piece: the last axes, all but the first `axes`.
+        axes: 1 or more.
     """
 
     def __init__(self, view: Array, run: int, axes: int) -> None:
-        self._view = view
+        self._view, self._run, self._axes = view, run, axes
         self._address = view.__array_interface__["data"][0]
-        self._row = MPI.BYTE.Create_contiguous(run)
-        for axis in range(axes - 1, 0, -1):
-            self._row = self._around(view.shape[axis], view.strides[axis])
-        self._types: dict[int, MPI.Datatype] = {}
+        self._types: dict[int, MPI.Datatype] = {}  # by how many rows
 
     @classmethod
     def of(cls, view: Array | None) -> _Rows | None:
-        """None where its rows, or their pieces, are so short that numpy copies them quicker."""
+        """None where numpy copies them quicker: short rows, or pieces of rows, and some libraries."""
         if view is None or view.ndim < 2 or not view.size or any(stride < 0 for stride in view.strides):
+            return None
+        if not quirks.gathers_quickly(MPI.Get_library_version(), os.environ):
             return None
         run, axes = view.itemsize, view.ndim
         while axes > 1 and view.strides[axes - 1] == run:
@@ -255,19 +271,22 @@ class _Rows:
 
     def message(self, low: int, high: int) -> list[Any]:
         """The rows [low, high), for a call of MPI."""
-        count, stride = high - low, self._view.strides[0]
-        if count not in self._types:
-            self._types[count] = self._around(count, stride, free=False).Commit()
-        kind = self._types[count]
+        rows, stride = high - low, self._view.strides[0]
+        if rows not in self._types:
+            self._types[rows] = self._type(rows)
+        kind = self._types[rows]
         return [MPI.buffer.fromaddress(self._address + low * stride, kind.Get_extent()[1]), 1, kind]
 
     def free(self) -> None:
         """After the last message."""
-        for kind in (self._row, *self._types.values()):
+        for kind in self._types.values():
             kind.Free()
 
-    def _around(self, count: int, stride: int, *, free: bool = True) -> MPI.Datatype:
-        kind = self._row.Create_hvector(count, 1, stride)
-        if free:
-            self._row.Free()
-        return kind
+    def _type(self, rows: int) -> MPI.Datatype:
+        kind = MPI.BYTE.Create_contiguous(self._run)
+        counts = (rows, *self._view.shape[1 : self._axes])
+        for count, stride in zip(reversed(counts), reversed(self._view.strides[: self._axes]), strict=True):
+            whole = kind.Create_hvector(count, 1, stride)
+            kind.Free()
+            kind = whole
+        return kind.Commit()

@@ -177,7 +177,7 @@ from trains import BATCH, RATE, WIDTH, gradient
 weights = torch.zeros(WIDTH, dtype=torch.float64)
 for step in range({steps}):
     weights = weights - RATE * gradient(weights, step, 0, 1) / BATCH
-saved = torch.load({checkpoint!r})
+saved = torch.load({checkpoint!r}, map_location="cpu")
 assert saved["step"] == {steps}
 print("difference", float((saved["weights"] - weights).abs().max()))
 """
@@ -222,6 +222,7 @@ def test_torchrun_trains_on_one_four_and_two_nodes(
     until("it is done", job.ended, 900)
     assert job.state() == "COMPLETED", job.said()[-3000:]
     rows = trained()
+    print(set(re.findall(r"by \w+ on \S+", "".join(p.read_text(errors="replace") for p in folder.glob("*.out")))))
     again = len(rows) - len({step for step, _, _ in rows})
     pause = max(b[2] - a[2] for a, b in itertools.pairwise(rows))
     text = REFERENCE.format(folder=str(home), steps=steps, checkpoint=str(home / "training" / "checkpoint"))

@@ -2,6 +2,7 @@
 
     python -m penstock_lab.bench.redistribute [--rounds 12] [--megabytes 64 1000] [--sizes 4:8 8:4 3:5] [--json]
     python -m penstock_lab.bench.redistribute --owners 1000000
+    python -m penstock_lab.bench.redistribute --on cupy [--sizes 4:8]     # in the memory of a GPU that all ranks share
 
 Starts MPI processes on this machine for each pair of sizes, once as if those that can stay did, and once as if all
 ranks were replaced (an intercommunicator). "Raw" is one Alltoallv of contiguous buffers with the same counts over the
@@ -11,7 +12,8 @@ median of the rounds, in each of which all three are done one after another. "Ex
 one move beyond the new block, by tracemalloc, the largest of all ranks. Between two measurements, and once it is done
 with its own part, a rank sleeps: where there are more ranks than cores, who waits must not keep a core from who works.
 
-With --owners an array of so many numbers moves from random owners to other random ones (`Explicit`).
+With --on the arrays are those of a library in the memory of the GPU, raw is the same Alltoallv in the host's. With
+--owners an array of so many numbers moves from random owners to other random ones (`Explicit`).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -57,6 +59,7 @@ class Order:
     room: int = ROOM
     only: str = ""
     owners: int = 0
+    on: str = "numpy"
 
     @property
     def processes(self) -> int:
@@ -76,7 +79,7 @@ def work(order: Order) -> None:
             print(json.dumps({**said, **found}), flush=True)
         return
     for name, before, after in moves():
-        if order.only not in name:
+        if order.only not in name or (order.on != "numpy" and "halo" in name):
             continue
         found = measure(bridge, name, before, after, order)
         if MPI.COMM_WORLD.rank == 0:
@@ -145,6 +148,7 @@ def medians(acts: dict[str, Callable[[], object]], rounds: int) -> dict[str, flo
 def measure(bridge: Bridge, name: str, before: Distribution, after: Distribution, order: Order) -> dict[str, Any]:
     import numpy as np
 
+    from dmr import device
     from dmr.distributions import block_shape
     from dmr.redistribute import move
 
@@ -152,8 +156,10 @@ def measure(bridge: Bridge, name: str, before: Distribution, after: Distribution
     shape = (side, side)
     parts = None
     if bridge.old_rank is not None:
-        block = np.ones(block_shape(before, shape, len(bridge.old), bridge.old_rank))
-        if "halo" in name:
+        block: Any = np.ones(block_shape(before, shape, len(bridge.old), bridge.old_rank))
+        if order.on != "numpy":
+            block = device.from_host(block, order.on)
+        elif "halo" in name:
             block = np.ones([n + 2 for n in block.shape])[1:-1, 1:-1]
         parts = {"x": (block, before, after)}
     counts = raw_counts(bridge, before, after, shape)
@@ -285,6 +291,7 @@ def main() -> None:
     parser.add_argument("--room", type=int, default=ROOM, help="bytes for buffers on each rank")
     parser.add_argument("--only", default="", help="moves whose name holds this")
     parser.add_argument("--owners", type=int, default=0, help="so many numbers from random owners to random ones")
+    parser.add_argument("--on", choices=["numpy", "cupy", "torch"], default="numpy", help="whose arrays")
     parser.add_argument("--json", action="store_true", help="one object a line")
     parser.add_argument("--work", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -299,6 +306,7 @@ def main() -> None:
     ):
         olds, news = map(int, sizes.split(":"))
         order = Order(kind, olds, news, megabytes, options.rounds, options.room, options.only, options.owners)
+        order = replace(order, on=options.on)
         for row in run(order):
             print(json.dumps(row) if options.json else line(row), flush=True)
     if not options.json:

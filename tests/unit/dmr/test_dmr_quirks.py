@@ -72,3 +72,19 @@ def test_launch_finds_the_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("PATH", str(tmp_path))
     environ = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "n1,n2", "SLURMD_NODENAME": "n1"}
     assert launch.nodes(environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "environ", "quickly"),
+    [
+        ("ch4:ucx ofi", {}, True),
+        ("ch4:ucx", {}, True),
+        ("ch4:ucx ofi", {"MPIR_CVAR_CH4_NETMOD": "ofi"}, False),
+        ("ch4:ofi", {}, False),
+        ("ch3:nemesis", {}, False),
+    ],
+)
+def test_rows_are_gathered_by_libraries_that_do_it_quickly(device: str, environ: dict[str, str], quickly: bool) -> None:
+    told = f"MPICH Version:      5.0.2\nMPICH Device:       {device}\nMPICH configure:    --with-device=ch4:ucx"
+    assert quirks.gathers_quickly(told, environ) is quickly
+    assert not quirks.gathers_quickly("Open MPI v5.0.6, package: Debian OpenMPI", environ)
