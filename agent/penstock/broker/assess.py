@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -21,6 +22,7 @@ from penstock.config import Config
 from penstock.errors import Infeasible, PenstockError
 from penstock.select.correction import Corrections
 from penstock.select.ranking import NO_WAIT, Affinity, RankedRow, Wait, rank
+from penstock.select.rework import Preemptions, expected_rework
 from penstock.select.spread import Lane, spread
 from penstock.values.allow import Rule, Subject, refusal
 
@@ -33,7 +35,8 @@ _ASKED: Final = 12
 @dataclass(frozen=True, slots=True)
 class Assessed:
     """A candidate for a bag. `why`: not viable. `starts` (s from now) are those of further jobs, `own` those of the
-    bag's jobs that wait there already. `slurm` and `week` are what Slurm and the paper's way say of the wait (s)."""
+    bag's jobs that wait there already. `slurm` and `week` are what Slurm and the paper's way say of the wait (s).
+    `rework` is what preemption is expected to cost (s), by `preemptions`."""
 
     candidate: Candidate
     view: ClusterView
@@ -44,6 +47,8 @@ class Assessed:
     own: Mapping[int, Sequence[float]] = field(default_factory=dict)
     slurm: float | None = None
     week: float | None = None
+    preemptions: Preemptions | None = None
+    rework: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,13 @@ def _weighed(
     if first is None:
         return Assessed(candidate, view, made, "no job of this size ever fits there")
     wait = waits.wait(candidate, made, bag.options, slurm, first)
+    preemptions = waits.preemptions(candidate)
+    rework = 0.0
+    if preemptions is not None:  # who is put back waits as long again as one that is submitted now
+        rework = expected_rework(made.run, preemptions.rate, wait.expected, bag.checkpoint)
+        if rework == math.inf:
+            often = f"every {1 / preemptions.rate:.0f} s"
+            return Assessed(candidate, view, made, f"jobs there are preempted {often}: it would hardly ever be done")
     return Assessed(
         candidate,
         view,
@@ -186,6 +198,8 @@ def _weighed(
         },
         slurm,
         waits.last_week(candidate, made),
+        preemptions,
+        rework,
     )
 
 
@@ -196,7 +210,7 @@ def lanes_of(assessed: Sequence[Assessed], quantile: float | None = None) -> lis
         Lane(
             a.candidate.name,
             a.starts if quantile is None else calibrated(a.starts, a.wait.at(quantile), a.starts[0]),
-            a.shape.run,
+            a.shape.run + a.rework,
             a.shape.per,
             _shared(a.candidate, [other.candidate for other in viable]),
         )
@@ -220,6 +234,7 @@ def rows_of(bag: Bag, assessed: Sequence[Assessed], affinity: Affinity, quantile
         bag.task,
         [a.candidate.resource for a in assessed],
         {a.candidate.name: a.wait for a in assessed},
+        rework={a.candidate.name: a.rework for a in assessed},
         excluded={a.candidate.name: a.why for a in assessed if a.why is not None},
         affinity=affinity,
         quantile=quantile,

@@ -28,9 +28,10 @@ _VERSION: Final = 1
 @dataclass(slots=True)
 class Array:
     """A job array of a bag. `pieces[i]` are the tasks of the bag that its task i runs; `withdrawn` those i that were
-    taken back before they began. `job` None: the submission's answer is not known. `leaving` are those i that are about
-    to be withdrawn of so many that waited (`waited`). `states` is how jobs ended, by their task, `learned` the ids of
-    jobs whose run times were learned from. `held`: it is about to be held, for something to be withdrawn from it.
+    taken back before they began, or were preempted. `job` None: the submission's answer is not known. `leaving` are
+    those i that are about to be withdrawn of so many that waited (`waited`). `states` is how jobs ended, by their task,
+    `learned` the ids of jobs whose run times were learned from. `held`: it is about to be held, for something to be
+    withdrawn from it.
     """
 
     name: str

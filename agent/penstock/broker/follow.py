@@ -13,7 +13,7 @@ from penstock.api import AccountingRecord, Job, JobState
 from penstock.broker.bags import Array, BagRun
 from penstock.select.correction import Corrections
 
-__all__ = ["Progress", "read_array", "read_records", "rows_of", "summary", "waiting_in"]
+__all__ = ["Progress", "given_way", "read_array", "read_records", "rows_of", "summary", "waiting_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,13 @@ def _learn(
     array.learned.append(job)
     if state is JobState.COMPLETED and start is not None and end is not None:
         learned.observe(task, array.lane, array.predicted, max(end - start, 1.0))
+
+
+def given_way(array: Array) -> list[int]:
+    """The tasks of jobs that were preempted, which are out of the array now: they have to be done again, somewhere."""
+    lost = [i for i in array.alive if array.states.get(str(i)) == JobState.PREEMPTED.value]
+    array.withdrawn = sorted([*array.withdrawn, *lost])
+    return [task for i in lost for task in array.pieces[i]]
 
 
 def summary(run: BagRun, views: Mapping[str, Collection[Job]]) -> Progress:

@@ -32,7 +32,8 @@ class Rig:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """Nodes of one kind in a partition of a cluster. `constraint` tells them from the partition's others ("" if there
-    are none). `notes` is what was taken for want of better."""
+    are none). `notes` is what was taken for want of better. `preempted` is how often a running job is preempted in an
+    hour, by the site file."""
 
     resource: Resource
     cluster: str
@@ -46,6 +47,7 @@ class Candidate:
     notes: tuple[str, ...] = ()
     billing: Mapping[str, float] = field(default_factory=dict)
     features: frozenset[str] = frozenset()
+    preempted: float | None = None
 
     @property
     def name(self) -> str:
@@ -141,6 +143,7 @@ def _candidate(
         tuple(notes),
         dict(partition.billing),
         frozenset(group[0].features),
+        facts.preempted,
     )
 
 

@@ -12,7 +12,7 @@ from penstock.broker.acts import BagActs
 from penstock.broker.assess import Assessed, ClusterMarket, assess, divided, lanes_of
 from penstock.broker.bags import Array, BagRun, Bags
 from penstock.broker.clusters import ClusterView
-from penstock.broker.follow import Progress, read_array, read_records, rows_of, summary, waiting_in
+from penstock.broker.follow import Progress, given_way, read_array, read_records, rows_of, summary, waiting_in
 from penstock.broker.place import place
 from penstock.errors import Infeasible, LeftAlone, NotFound, PenstockError
 from penstock.select.correction import Corrections
@@ -104,6 +104,7 @@ async def _read(
     over = all(str(i) in array.states for i in array.alive)
     if not over and not read_array(array, jobs, run.bag.task.name, learned):
         read_records(array, jobs, await backend.history(name=array.name), run.bag.task.name, learned)
+    run.unplaced = sorted([*run.unplaced, *given_way(array)])
 
 
 async def _improve(
@@ -161,7 +162,7 @@ def _pending(
         for index, start in zip(indices, starts, strict=False):
             key = len(found)
             where[key] = (array, index)
-            found.append(Pending(key, array.lane, len(array.pieces[index]), start, here.shape.run))
+            found.append(Pending(key, array.lane, len(array.pieces[index]), start, here.shape.run + here.rework))
     return found, where
 
 

@@ -7,7 +7,8 @@
       far/batch: {base: 2.8 GHz, charge: 0.8, correction: 1.22}
 
 The later ones win. `base` and `max` are clocks; `charge` is service units a core-hour where the billing weights do not
-say, `watts` the power of a busy core; `capabilities` are further ones, as in a resource file; every other key is an
+say, `watts` the power of a busy core; `preempted` is how often a job that runs there is preempted in an hour, in the
+mean; `capabilities` are further ones, as in a resource file; every other key is an
 attribute of the form of `compute`.
 """
 
@@ -40,6 +41,7 @@ class NodeFacts:
     charge: float | None = None
     watts: float | None = None
     correction: float = 1.0
+    preempted: float | None = None
     form: Mapping[str, Raw] = field(default_factory=dict)
     capabilities: tuple[Capability, ...] = ()
 
@@ -57,6 +59,7 @@ class NodeFacts:
             one("charge"),
             one("watts"),
             self.correction if later.correction == 1.0 else later.correction,
+            one("preempted"),
             {**self.form, **later.form},
             (*(cap for cap in self.capabilities if cap.consumable not in offered), *later.capabilities),
         )
@@ -106,6 +109,7 @@ class _Own(Entry):
     charge: Annotated[float, number()] | None = None
     watts: Annotated[float, number()] | None = None
     correction: Annotated[float, number(above=True)] = 1.0
+    preempted: Annotated[float, number()] | None = None
     capabilities: list[CapabilityEntry] = Field(default_factory=list)
 
     @model_validator(mode="after")
@@ -124,4 +128,4 @@ def _facts(value: dict[Any, Any], where: str) -> NodeFacts:
     except (ValueError, TypeError, AttributeError) as e:
         raise UserError(f"{where}: {e}") from None
     more = tuple(one.made for one in said.capabilities)
-    return NodeFacts(said.base, said.max, said.charge, said.watts, said.correction, form, more)
+    return NodeFacts(said.base, said.max, said.charge, said.watts, said.correction, said.preempted, form, more)

@@ -9,6 +9,7 @@
       - {type: memory, hold: 4 GB}
     parallel: {cores: 8, serial: 0.05}
     nodes: 2                        # how many nodes each runs on at once; cores are those of all of them
+    checkpoint: 30m                 # begins no further back after an interruption; if left out it begins anew
 
 Several tasks stand under `tasks:`. `instructions:` is a list of such lists (Eq. 1 adds them up), `profile:` a file of
 `penstock profile` in their place or beside them, `include:` names other files.
@@ -45,6 +46,7 @@ class Bag:
 
     `fill` is how nodes are filled that no other job shares: with tasks (pack), with copies of one beside it (pad), or
     not (none). `options` are further ones of sbatch's by name (partition, account, qos, constraint, gres, workdir).
+    `checkpoint` is how much work (s) is lost at most when a task is interrupted; None: all of it.
     """
 
     task: Task
@@ -55,6 +57,7 @@ class Bag:
     options: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     nodes: int = 1
+    checkpoint: float | None = None
 
 
 def _plain(value: object) -> object:
@@ -71,6 +74,7 @@ class _BagEntry(Entry):
     count: Annotated[int, whole(1, 100_000)] = 1
     run: Text | None = None
     time: Duration | None = None
+    checkpoint: Duration | None = None
     requirements: list[RequirementEntry] | None = None
     instructions: list[Annotated[list[RequirementEntry], BeforeValidator(_plain)]] | None = None
     profile: Text | None = None
@@ -142,6 +146,7 @@ def bag_at(entry: object, where: str, folder: Path, default: str) -> Bag:
         said.model_dump(include=_OPTIONS, exclude_none=True),
         said.environment,
         said.nodes,
+        said.checkpoint,
     )
 
 
@@ -158,6 +163,7 @@ def entry_of(bag: Bag) -> dict[str, Any]:
         "count": bag.count,
         **({} if bag.run is None else {"run": bag.run}),
         **({} if bag.limit is None else {"time": bag.limit}),
+        **({} if bag.checkpoint is None else {"checkpoint": bag.checkpoint}),
         "instructions": [[_requirement_of(req) for req in one] for one in bag.task.instructions],
         **({"cores": parallel.cores} if parallel.speedup is None else {"parallel": gains}),
         "fill": bag.fill,

@@ -6,12 +6,12 @@ own waits of the last month, and the queue as it stands is looked at, and Slurm 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from penstock.api import AccountingRecord, Geometry, JobSpec
+from penstock.api import AccountingRecord, Geometry, JobSpec, JobState
 from penstock.broker.clusters import ClusterView
 from penstock.broker.partitions import Candidate
 from penstock.broker.shape import JobShape
@@ -20,6 +20,7 @@ from penstock.errors import Infeasible, NotPermitted, PenstockError, StoreError
 from penstock.predictions.history import complete, usual
 from penstock.select.buckets import Waited, mean_wait
 from penstock.select.ranking import Wait
+from penstock.select.rework import Preemptions, rate_of
 from penstock.state.ownership import is_readable
 from penstock.state.store import Store
 from penstock.waits.accounting import waits_of
@@ -31,7 +32,7 @@ from penstock.waits.model_store import ModelStore
 from penstock.waits.queue_learner import QueueLearner
 from penstock.waits.queue_watch import QueueWatch
 
-__all__ = ["Expectations", "expectations"]
+__all__ = ["Expectations", "expectations", "preemptions"]
 
 _QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.9)
 _BOUND: Final = 0.95
@@ -111,6 +112,10 @@ class Expectations:
             rising.append((q, least))
         return Wait(estimate.seconds, tuple(rising))
 
+    def preemptions(self, candidate: Candidate) -> Preemptions | None:
+        """How often jobs are preempted there; None: never, as far as is known."""
+        return preemptions(candidate, self._records)
+
     def last_week(self, candidate: Candidate, shape: JobShape) -> float | None:
         """The paper's way: the mean wait (s) of the user's similar jobs of the last seven days, by XDMoD's ranges."""
         each = candidate.rig.cpus
@@ -133,6 +138,19 @@ class Expectations:
             memory=None if shape.memory is None else shape.memory / 2**20,
             features=candidate.constraint,
         )
+
+
+def preemptions(candidate: Candidate, records: Iterable[AccountingRecord]) -> Preemptions | None:
+    """How often jobs are preempted there: by the site file, else by what became of the user's own."""
+    if candidate.preempted is not None:
+        return Preemptions(candidate.preempted / 3600, "the site file") if candidate.preempted else None
+    runs = [
+        (record.end - record.start, record.state is JobState.PREEMPTED)
+        for record in records
+        if record.partition == candidate.partition.name and record.start is not None and record.end is not None
+    ]
+    rate, seen = rate_of(runs), sum(preempted for _, preempted in runs)
+    return None if rate is None else Preemptions(rate, f"of {len(runs)} runs of yours there {seen} were preempted")
 
 
 async def expectations(config: Config, view: ClusterView) -> tuple[Expectations, str | None]:

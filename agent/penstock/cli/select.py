@@ -244,6 +244,9 @@ class _Live:
                 for who, seconds in said.items():
                     if seconds is not None:
                         click.echo(f"    {who} {ago(seconds)}")
+                if a.preemptions is not None:
+                    often = f"preempted once in {ago(1 / a.preemptions.rate)} of running ({a.preemptions.source})"
+                    click.echo(f"  {often}: {ago(a.rework)} more are expected")
         if submitted is not None:
             for array in submitted.arrays:
                 click.echo(f"Submitted {_jobs(len(array.pieces))} as job {array.job} to {array.lane}")

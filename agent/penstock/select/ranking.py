@@ -140,13 +140,15 @@ def rank(
     resources: Sequence[Resource],
     waits: Mapping[str, Wait],
     *,
+    rework: Mapping[str, float] | None = None,
     excluded: Mapping[str, str] | None = None,
     affinity: Affinity = _SOONER,
     quantile: float | None = None,
 ) -> list[RankedRow]:
     """A row per resource: viable ones best first, the first of equals first, then the others.
 
-    `waits` by resource; none: nobody waits there. `excluded` says of resources why they cannot be used.
+    `waits` by resource; none: nobody waits there. `rework` (s) is what preemption adds to the time to completion there,
+    where it does. `excluded` says of resources why they cannot be used.
     """
     viable: list[tuple[float, RankedRow]] = []
     others: list[RankedRow] = []
@@ -157,7 +159,8 @@ def rank(
             continue
         wait = waits.get(res.name, NO_WAIT)
         tx, tq = run_time(task, res), wait.at(quantile)
-        option = ResourceOption(task, res, cost(task, res, affinity.metric), tx, wait, tq + tx)
+        ttc = tq + tx + (rework or {}).get(res.name, 0.0)
+        option = ResourceOption(task, res, cost(task, res, affinity.metric), tx, wait, ttc)
         known = math.isfinite(option.cost)
         row = RankedRow(
             res.name,

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from pathlib import Path
 
 import pytest
 from bag_world import START, BagWorld
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.api import AccountingRecord, JobState
 from penstock.broker.assess import assess, divided
-from penstock.broker.bags import Array
-from penstock.broker.follow import read_array, read_records
+from penstock.broker.bags import Array, BagRun
+from penstock.broker.follow import Progress, given_way, read_array, read_records, summary
+from penstock.broker.tasks import bag_at
 from penstock.errors import NotFound, NotNow, OutcomeUnknown, SlurmUnavailable, StoreError
 from penstock.select.correction import Corrections
 from penstock.select.ranking import Frugal, Sooner
@@ -242,3 +244,13 @@ def test_every_task_of_an_array_has_an_end_however_rarely_one_looks(tasks, cores
     assert sorted(int(i) for i in array.states) == list(range(len(tasks)))
     assert sorted(array.states.values()) == sorted(s.value for s in state)
     assert sorted(array.learned) == sorted(ids)
+
+
+def test_tasks_that_were_preempted_are_to_be_done_again():
+    array = Array("bag", "near", "near/main", [[0, 1], [2], [3]], 100.0, 0.0, job=ARRAY)
+    array.states = {"0": "PREEMPTED", "1": "COMPLETED", "2": "FAILED"}
+    assert given_way(array) == [0, 1] and array.withdrawn == [0]
+    assert given_way(array) == []
+    run = BagRun(1, bag_at({"name": "b", "requirements": [{"type": "compute", "amount": 1}]}, "t", Path(), "t"), 4, 0.0)
+    run.arrays, run.unplaced = [array], [0, 1]
+    assert summary(run, {}) == Progress(waiting=0, running=0, done=1, failed=1, unplaced=2)

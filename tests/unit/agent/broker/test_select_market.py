@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.api import Node, Partition, Reservation, SiteConfig, Snapshot
+from penstock.api import AccountingRecord, JobState, Node, Partition, Reservation, SiteConfig, Snapshot
 from penstock.broker.assess import Assessed, lanes_of
 from penstock.broker.clusters import ClusterView
 from penstock.broker.partitions import candidates
@@ -13,6 +13,7 @@ from penstock.broker.shape import hindrance, shape
 from penstock.broker.site import SiteFile, read_site
 from penstock.broker.starts import calibrated, outlasting, planned
 from penstock.broker.tasks import bag_at, entry_of
+from penstock.broker.tq import preemptions
 from penstock.errors import UserError
 from penstock.slurm.records import node_from_line, partition_from_line
 
@@ -295,3 +296,30 @@ def test_what_has_waited_longer_than_expected_may_wait_as_long_again_but_not_bey
     assert outlasting([10.0, 20.0], [500.0, 900.0], waited=300.0) == [300.0, 300.0]
     assert outlasting([10.0, 20.0], [100.0, 900.0], waited=300.0) == [100.0, 300.0]
     assert outlasting([10.0, 20.0], [5.0, 900.0], waited=300.0) == [10.0, 300.0]
+
+
+def test_how_often_jobs_are_preempted_there(tmp_path):
+    them = nodes(2, arch="x86_64")
+    path = tmp_path / "site.yaml"
+    path.write_text("partitions: {near/spare: {preempted: 0.5}, near/calm: {preempted: 0}}\n")
+    known = read_site(path)
+
+    def record(partition, state, seconds):
+        return AccountingRecord(1, "j", "alice", partition, "q", "a", state, 0, 0.0, 0.0, 10.0, 10.0 + seconds, None, 1)
+
+    seen = [record("low", JobState.PREEMPTED, 1800.0), record("low", JobState.COMPLETED, 5400.0)]
+    seen += [record("spare", JobState.COMPLETED, 1e6), record("calm", JobState.PREEMPTED, 60.0)]
+    spare, calm, low, other = (
+        preemptions(offered(SITE, partition(them, name=name), them, known)[0], seen)
+        for name in ("spare", "calm", "low", "other")
+    )
+    assert spare.rate == pytest.approx(0.5 / 3600) and spare.source == "the site file"
+    assert calm is None and other is None
+    assert low.rate == pytest.approx(1.5 / 7200) and low.source == "of 2 runs of yours there 1 were preempted"
+
+
+def test_a_checkpoint_of_a_task(tmp_path):
+    made = bag(tmp_path, checkpoint="10m")
+    assert made.checkpoint == 600.0 and bag_at(entry_of(made), "t", tmp_path, "t") == made
+    with pytest.raises(UserError, match="checkpoint"):
+        bag(tmp_path, checkpoint="soon")
