@@ -65,67 +65,85 @@ class CountProfile:
         """The first time from step `first` on at which `width` processors are free for `length` seconds.
 
         `width` must not exceed what is free in the last step.
+
+        Each window of `length` seconds is looked at from its end. The last step with too few free ends not only this
+        window but every one that begins up to that step, so the next begins behind it, and what was looked at is not
+        looked at again. Windows are long beside steps, so that most steps are never looked at.
         """
         times, free = self.times, self.free
         steps = len(times)
-        begin = first
+        good = first  # from the begin of the window up to this step there is room
         while True:
-            while free[begin] < width:
-                begin += 1
-            end = times[begin] + length
-            at = begin + 1
-            while at < steps and times[at] < end:
-                if free[at] < width:
-                    break
-                at += 1
-            else:
-                return times[begin]
-            begin = at + 1
+            stop = bisect_left(times, times[first] + length, first + 1, steps)
+            at = stop - 1
+            while at >= good and free[at] >= width:
+                at -= 1
+            if at < good:
+                return times[first]
+            first = at + 1
+            good = stop
 
     def earliest_from(self, width: int, length: int, time: int) -> int:
         """The same from `time` on, which may lie between two steps."""
         return self.earliest(width, length, cut(self.times, self.free, time) if time > self.times[0] else 0)
 
-    def earlier(self, width: int, length: int, begin: int, first: int) -> int:
+    def earlier(self, width: int, length: int, begin: int, after: int = 0) -> int:
         """Where a reservation of `width` that now begins at `begin` would go if it were taken out and put back.
 
-        Looked for from step `first` on. Its own processors count as free without being taken out: from a place ahead
-        of `begin` it can only reach into the time that is its own anyway.
+        Its own processors count as free without being taken out: from a place ahead of `begin` it can only reach into
+        the time that is its own anyway, so that of a window only the part ahead of `begin` has to be looked at. That
+        is done as in `earliest`.
         """
         times, free = self.times, self.free
-        at = first
-        while (start := times[at]) < begin:
-            if free[at] >= width:
-                end = min(start + length, begin)
-                at += 1
-                while times[at] < end and free[at] >= width:
-                    at += 1
-                if times[at] >= end:
-                    return start
-            at += 1
+        last = bisect_left(times, begin)
+        first = good = bisect_left(times, after) if after > times[0] else 0
+        while first < last:
+            end = times[first] + length
+            stop = last if end >= begin else bisect_left(times, end, first + 1, last)
+            at = stop - 1
+            while at >= good and free[at] >= width:
+                at -= 1
+            if at < good:
+                return times[first]
+            first = at + 1
+            good = stop
         return begin
-
-    def crests(self) -> tuple[list[int], list[int]]:
-        """The steps with more free processors than any step before: how many, and which steps, both rising."""
-        heights, steps = [], []
-        top = 0
-        for step, count in enumerate(self.free):
-            if count > top:
-                heights.append(count)
-                steps.append(step)
-                top = count
-        return heights, steps
 
     def take(self, width: int, begin: int, end: int | None) -> None:
         """Take processors from `begin` up to `end` (seconds; None: for ever); the caller knows that they are free."""
-        free = self.free
-        times = self.times
-        first = cut(times, free, begin)
-        last = len(free) if end is None else cut(times, free, end)
-        free[first:last] = [count - width for count in free[first:last]]
-        join(times, free, last)
-        join(times, free, first)
+        if not width:
+            return
+        times, free = self.times, self.free
+        first = bisect_left(times, begin)  # `cut` and `join` written out: nothing is called as often
+        steps = len(times)
+        fresh = first == steps or times[first] != begin
+        if fresh:
+            times.insert(first, begin)
+            free.insert(first, free[first - 1])
+            steps += 1
+        last = steps
+        if end is not None:
+            last = bisect_left(times, end, first)
+            if last == steps or times[last] != end:
+                times.insert(last, end)
+                free.insert(last, free[last - 1])
+                free[first:last] = [count - width for count in free[first:last]]
+            else:
+                free[first:last] = [count - width for count in free[first:last]]
+                join(times, free, last)
+        else:
+            free[first:] = [count - width for count in free[first:]]
+        if not fresh:
+            join(times, free, first)
 
     def give(self, width: int, begin: int, end: int) -> None:
         """Free what was taken."""
         self.take(-width, begin, end)
+
+    def move(self, width: int, begin: int, to: int, length: int) -> None:
+        """Take processors from `to` on, earlier than `begin`, and free them from `begin` on, each for `length` seconds.
+
+        What is both freed and taken stays as it is.
+        """
+        self.take(width, to, min(to + length, begin))
+        self.take(-width, max(to + length, begin), begin + length)

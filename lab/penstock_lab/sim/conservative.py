@@ -77,24 +77,38 @@ class Conservative:
     def _compress(self) -> None:
         """Put every waiting job back at the earliest hole.
 
-        A job is touched only if it moves. Most are dismissed by one look at the crests of the profile: as long as no
-        step ahead of a job's begin has room for its width, there is no earlier hole.
+        A job is touched only if it moves. Who does not is mostly seen without a search. If the step right ahead of a
+        job's begin has no room for it, an earlier window must lie ahead of that begin as a whole. There is none when
+        the time from now to the begin is no longer than the job. Nor when a job as wide and not longer was just
+        searched for in vain up to a later begin: `known` has for each width the length and the time up to which no
+        window so long lies; a move frees processors only from some time on, and up to there what is known stays true.
+        From a begin behind that time on only windows that end behind it are left to be searched.
         """
         self._ended = False
-        profile = self._profile
-        procs, estimate, times = self._procs, self._estimate, profile.times
-        heights, steps = profile.crests()
         self._settled = True
+        profile = self._profile
+        procs, estimate, times, free = self._procs, self._estimate, profile.times, profile.free
+        now = times[0]
+        known: dict[int, tuple[int, int]] = {}
         for job, begin in self._waiting.items():
-            width = procs[job]
-            first = steps[bisect_left(heights, width)]
-            if times[first] >= begin:
-                continue
-            length = estimate[job]
-            earlier = profile.earlier(width, length, begin, first)
+            width, length = procs[job], estimate[job]
+            after = 0
+            if free[bisect_left(times, begin) - 1] < width:
+                if now + length >= begin:
+                    continue
+                if width in known:
+                    shortest, until = known[width]
+                    if length >= shortest:
+                        if begin <= until:
+                            continue
+                        after = until - length + 1
+            earlier = profile.earlier(width, length, begin, after)
             if earlier < begin:
-                profile.give(width, begin, begin + length)
-                profile.take(width, earlier, earlier + length)
+                profile.move(width, begin, earlier, length)
                 self._promise(job, earlier)
-                heights, steps = profile.crests()
                 self._settled = False
+                end = earlier + length
+                freed = max(end, begin)
+                known = {key: (shortest, min(until, freed)) for key, (shortest, until) in known.items()}
+            else:
+                known[width] = length, begin

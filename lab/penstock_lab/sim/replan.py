@@ -4,15 +4,21 @@ Unlike conservative backfilling it keeps no promises: a job may be planned later
 nothing ever changes and both are the same.
 
 What makes it fast: only an end before its estimate changes the plan, submissions are added behind it, and of a plan
-only the jobs that start now are of interest. So planning stops as soon as no job behind can start now, and goes on
-from there when one may.
+only the jobs that start now are of interest. So the queue is planned up to the last job that may start now, and no
+further. A job behind what is planned may start now if it would fit from now until its estimate into what the plan
+leaves so far. This is exact: planning on only takes processors, so one that does not fit now does not fit later either,
+and where it is planned instead matters only to jobs behind it, none of which may start now. Many are ruled out by the
+first places of the queue. An old plan that is wrong is not even made anew while no waiting job is as narrow as what is
+free.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from penstock.future.counts import CountProfile
+from penstock_lab.sim.base import NEVER
 from penstock_lab.sim.running import EstimatedEnds
 from penstock_lab.sim.trace import Trace
 
@@ -37,22 +43,55 @@ class Replan(EstimatedEnds):
 
     def start(self, now: int) -> Sequence[int]:
         """See `Policy`."""
+        procs, queue, free = self._procs, self._queue, self._free
+        started: list[int] = []
+        if not self._stale:
+            self._profile.advance(now)
+            started = self._launch(now, [at for at, begin in enumerate(self._begins) if begin <= now])
+            free = self._free
+        narrow = [job for job in queue[self._planned :] if procs[job] <= free] if free else []
+        if not narrow and not self._stale:
+            return started
         if self._stale:
+            if not free or not (narrow or any(procs[job] <= free for job in queue[: self._planned])):
+                return started
             self._renew(now)
-        profile = self._profile
-        profile.advance(now)
-        started = self._launch(now, [at for at, begin in enumerate(self._begins) if begin <= now])
-        procs, estimate, queue = self._procs, self._estimate, self._queue
+            narrow = [job for job in queue if procs[job] <= free]
+        return started + self._plan(now, narrow)
+
+    def _plan(self, now: int, narrow: list[int]) -> list[int]:
+        """Plan until none of the unplanned jobs `narrow`, in order of submission, may start now; start who does."""
+        profile, procs, estimate, queue = self._profile, self._procs, self._estimate, self._queue
         new: list[int] = []  # places of the queue
-        while self._planned < len(queue) and profile.free[0]:
-            job = queue[self._planned]
-            begin = profile.earliest(procs[job], estimate[job])
-            profile.take(procs[job], begin, begin + estimate[job])
+        place = self._planned
+        least: dict[tuple[int, int], int] = {}  # of each width and length: no further job of it begins earlier
+        until = NEVER  # what is planned from then on does not touch the last of the narrow jobs
+        begin = now
+        while True:
+            if begin < until:
+                while narrow and not self._fits(now, narrow[-1]):
+                    narrow.pop()
+                if not narrow:
+                    break
+                until = now + estimate[narrow[-1]]
+            if place == len(queue) or narrow[-1] < queue[place]:
+                break
+            job = queue[place]
+            kind = width, length = procs[job], estimate[job]
+            first = bisect_left(profile.times, least[kind]) if kind in least else 0
+            least[kind] = begin = profile.earliest(width, length, first)
+            profile.take(width, begin, begin + length)
             self._begins.append(begin)
             if begin == now:
-                new.append(self._planned)
-            self._planned += 1
-        return started + self._launch(now, new)
+                new.append(place)
+            place += 1
+        self._planned = place
+        return self._launch(now, new)
+
+    def _fits(self, now: int, job: int) -> bool:
+        """Whether the job would fit from now on into what the plan leaves."""
+        profile = self._profile
+        return min(profile.free[: bisect_left(profile.times, now + self._estimate[job])]) >= self._procs[job]
 
     def _launch(self, now: int, places: list[int]) -> list[int]:
         """Start the planned jobs at these places of the queue."""
