@@ -28,6 +28,7 @@ from penstock.core.executor import FRESH, Executor
 from penstock.core.extensions import PLACEMENTS, POLICIES
 from penstock.core.loop import Loop
 from penstock.core.metrics import Metrics
+from penstock.core.numbering import Numbering
 from penstock.core.observe import Observer
 from penstock.core.reloading import taken_over
 from penstock.core.viewing import shared_look
@@ -144,6 +145,7 @@ class App:
         self.observer = Observer(
             backend, clock, min_interval=config.slurm.min_interval, stale_after=_stale_after(config)
         )
+        self.observer.check = Numbering(store).check
         self.executor = Executor(
             store, clock, backend, look=self._fresh_look, may_act=self.leadership.check, audit=self.auditor
         )

@@ -21,6 +21,7 @@ import structlog
 from penstock.api import Decision, Job, Snapshot
 from penstock.audit.auditor import Auditor
 from penstock.audit.record import RecordOutcome
+from penstock.core.numbering import Numbering
 from penstock.core.pauses import PauseControl
 from penstock.errors import (
     LeftAlone,
@@ -112,6 +113,7 @@ class Executor:
         self._slurm = slurm
         self._look = look or self._glance
         self._glanced: dict[str, Snapshot] = {}
+        self._numbering: dict[str, Numbering] = {}
         self._scale = scale
         self._may_act = may_act
         self.pause_control = PauseControl(store)
@@ -272,7 +274,11 @@ class Executor:
         now, last = self._clock.now(), self._glanced.get(cluster)
         if last is None or not 0 <= now - last.taken_at < FRESH:
             asked = self._slurm.on(cluster) if cluster else self._slurm
-            last = self._glanced[cluster] = Snapshot(now, {job.id: job for job in await asked.jobs()}, {}, {})
+            jobs = {job.id: job for job in await asked.jobs()}
+            if cluster not in self._numbering:
+                self._numbering[cluster] = Numbering(self._store, cluster)
+            why = self._numbering[cluster].check(jobs.values())
+            last = self._glanced[cluster] = Snapshot(now, jobs, {}, {}, () if why is None else (why,))
         return last
 
     def _settle(self, intent: int, state: str, outcome: str) -> None:

@@ -8,12 +8,12 @@ that is asked first, but never for a look to act on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
-from penstock.api import License, Node, Partition, Reservation, Snapshot
+from penstock.api import Job, License, Node, Partition, Reservation, Snapshot
 from penstock.errors import NotNow, PenstockError
 from penstock.host.clock import Clock, Rest
 from penstock.slurm.base import Reader
@@ -22,6 +22,7 @@ from penstock.values.backoff import backoff
 __all__ = ["Observer", "Shared"]
 
 _LONGEST_BACKOFF = 300.0
+_REFUSED = 60.0
 _SLOW_EVERY = 300.0  # partitions, reservations and licences, which people change; jobs and nodes change by themselves
 
 
@@ -52,7 +53,7 @@ class Observer:
     """Takes and caches snapshots of one backend.
 
     `min_interval`: seconds between two looks. `stale_after`: a picture older than this is marked stale. `shared` has
-    looks that others have taken.
+    looks that others have taken. `check` says of the jobs of a new picture why it is none to act on, if so.
     """
 
     def __init__(self, backend: Reader, clock: Clock, *, min_interval: float, stale_after: float) -> None:
@@ -61,6 +62,7 @@ class Observer:
         self.min_interval = min_interval
         self.stale_after = stale_after
         self.shared: Shared | None = None
+        self.check: Callable[[Iterable[Job]], str | None] = lambda _jobs: None
         self.looks = 0
         self.failures = 0
         self._last: Snapshot | None = None
@@ -138,10 +140,17 @@ class Observer:
         if any(part not in self._partitions for job in jobs.values() for part in job.partition.split(",")):
             self._slow_at = float("-inf")  # a partition made since: read them again with the next look
         self._rest = Rest()
-        self._last = Snapshot(
-            now, jobs, nodes, self._partitions, reservations=self._reservations, licenses=self._licenses
+        return self._checked(
+            Snapshot(now, jobs, nodes, self._partitions, reservations=self._reservations, licenses=self._licenses), now
         )
-        return self._last
+
+    def _checked(self, seen: Snapshot, now: float) -> Snapshot:
+        """It is the last one from now on."""
+        if seen.usable and (why := self.check(seen.jobs.values())) is not None:
+            seen = replace(seen, problems=(why,))
+            self._rest = Rest(now, now + _REFUSED)
+        self._last = seen
+        return seen
 
     async def _by_others(self, now: float) -> Snapshot | None:
         """What others have seen; the last look where that is the newer one; None: Slurm is to be asked."""
@@ -151,7 +160,7 @@ class Observer:
         self.looks += 1
         self.failures, self._wanted, self._rest = 0, False, Rest()
         if self._last is None or not self._last.usable or found.taken_at > self._last.taken_at:
-            self._last = found
+            return self._checked(found, now)
         return self._last
 
     def _marked(self, snapshot: Snapshot, age: float) -> Snapshot:

@@ -1,0 +1,122 @@
+"""Job numbers that begin again: nothing is done to a job that only shares its number with one that is known."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+
+import pytest
+from factories import ManualClock, make_job, make_snapshot
+
+from penstock.core.executor import Concern, Executor
+from penstock.core.numbering import Mark, Numbering, began_again, raised
+from penstock.core.observe import Observer
+from penstock.errors import NotNow
+from penstock.state.store import Store
+
+FEDERATED = 3 << 26
+
+
+def job(number, submit, **more):
+    return replace(make_job(number), submit=float(submit), **more)
+
+
+def test_the_mark_is_the_highest_number_and_what_was_known_with_it():
+    mark = raised(Mark(), [job(7, 100), job(9, 90, array_job=7), job(FEDERATED + 1, 500)])
+    assert mark == Mark(9, 100.0), "the task of an array has a later number than its moment"
+    assert raised(mark, [job(8, 200)]) == mark == raised(mark, [])
+    assert raised(mark, [job(10, 150)]) == Mark(10, 150.0)
+
+
+KNOWN = Mark(812, 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "found"),
+    [
+        ([job(3, 2000), job(2, 1500)], 2),  # a new Slurm
+        ([], None),
+        ([job(813, 2000), job(900, 2001)], None),  # it goes on
+        ([job(2, 2000), job(813, 2000)], 2),  # one that has been asked for much already
+        ([job(800, 2000), job(700, 900)], None),  # one of those before is still there: somebody sees more than before
+        ([job(800, 2000, restarts=1)], None),  # requeued: it counts as submitted anew
+        ([job(FEDERATED + 5, 2000)], None),  # another cluster's of a federation
+    ],
+)
+def test_a_job_of_another_slurm(jobs, found):
+    job = began_again(KNOWN, jobs)
+    assert (job and job.id) == found
+    assert began_again(Mark(), jobs) is None, "nothing was known"
+
+
+def test_a_count_that_has_come_round_is_none():
+    assert began_again(Mark(67_043_000, 1000.0), [job(1, 2000)]) is None
+
+
+class Slurm:
+    def __init__(self):
+        self.rows = [job(811, 990), job(812, 1000)]
+        self.cancelled = []
+
+    def whoami(self):
+        return "alice"
+
+    async def jobs(self):
+        return self.rows
+
+    async def nodes(self):
+        return list(make_snapshot().nodes.values())
+
+    async def partitions(self):
+        return list(make_snapshot().partitions.values())
+
+    async def reservations(self):
+        return []
+
+    async def licenses(self):
+        return []
+
+    async def cancel(self, number):
+        self.cancelled.append(number)
+
+
+def test_the_picture_is_none_to_act_on_and_stays_so_over_restarts(tmp_path):
+    slurm, clock = Slurm(), ManualClock()
+    path = tmp_path / "penstock.db"
+
+    def look():
+        observer = Observer(slurm, clock, min_interval=10, stale_after=120)
+        store = Store(path)
+        observer.check = Numbering(store).check
+        try:
+            clock.at += 11
+            found = asyncio.run(observer.look())
+            soon = observer.next_look()
+        finally:
+            store.close()
+        return found, soon
+
+    assert look()[0].usable
+    slurm.rows = [job(5, 5000)]
+    seen, again = look()
+    assert not seen.usable and "job 5 " in seen.problems[0] and str(path) in seen.problems[0]
+    assert again == clock.at + 60, "and Slurm is not asked without a pause"
+    slurm.rows = [job(900, 6000)]  # it has counted past them meanwhile
+    assert not look()[0].usable
+    path.rename(tmp_path / "of-the-old-one.db")
+    assert look()[0].usable, "a state of its own"
+
+
+def test_a_job_that_only_shares_its_number_is_not_cancelled(tmp_path):
+    slurm, clock = Slurm(), ManualClock()
+    mine = Concern("select", os.geteuid())
+    with_uid = [replace(row, uid=os.geteuid()) for row in slurm.rows]
+    slurm.rows = with_uid
+    executor = Executor(Store(tmp_path / "acts.db"), clock, slurm)
+    asyncio.run(executor.cancel(812, "bag 1", mine))
+    slurm.rows = [replace(job(n, 5000), uid=os.geteuid()) for n in (811, 812)]
+    clock.at += 11
+    with pytest.raises(NotNow, match="counts its jobs anew"):
+        asyncio.run(executor.cancel(811, "bag 1", mine))
+    assert slurm.cancelled == [812]
