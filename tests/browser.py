@@ -137,6 +137,10 @@ class Browser:
         self.do("Input.dispatchKeyEvent", **down, **said)
         self.do("Input.dispatchKeyEvent", type="keyUp", **said)
 
+    def zone(self, name: str = "") -> None:
+        """Local time is that of this zone, such as Asia/Tokyo; empty: the machine's own."""
+        self.do("Emulation.setTimezoneOverride", timezoneId=name)
+
     def media(self, **features: str) -> None:
         """What the reader prefers, such as prefers_color_scheme="dark"."""
         wanted = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]

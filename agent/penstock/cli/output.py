@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import click
@@ -13,7 +15,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["FORMAT", "Terminal", "ago", "build_table", "clock", "emit_json", "json_text", "plain", "table"]
+__all__ = [
+    "FORMAT",
+    "Terminal",
+    "ago",
+    "build_table",
+    "clock",
+    "emit_json",
+    "in_local_time",
+    "json_text",
+    "plain",
+    "table",
+]
 
 FORMAT: Final = 1
 """Of what --json prints: raised when a key goes or means something else."""
@@ -61,6 +74,28 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 def clock(at: float | None) -> str:
     """A time of day, or empty."""
     return "" if at is None else time.strftime("%H:%M:%S", time.localtime(at))
+
+
+_UTC = re.compile(r"(?:(\d{4}-\d\d-\d\d) )?\b(\d\d:\d\d(:\d\d)?)Z")
+
+
+def in_local_time(text: str, at: float) -> str:
+    """A sentence of the agent, which names instants in UTC, with them as all other times here. One without a date is
+    the nearest to `at`, when the sentence was written."""
+
+    def told(found: re.Match[str]) -> str:
+        day, hour, seconds = found.groups()
+        try:
+            near = datetime.fromtimestamp(at, UTC)
+            when = datetime.fromisoformat(f"{day or near.date()}T{hour}+00:00")
+            if day is None:
+                when -= timedelta(days=round((when - near) / timedelta(days=1)))
+            local = when.astimezone()
+        except (ValueError, OverflowError, OSError):  # no time of day
+            return found[0]
+        return local.strftime(("" if day is None else "%Y-%m-%d ") + ("%H:%M:%S" if seconds else "%H:%M"))
+
+    return _UTC.sub(told, text)
 
 
 def ago(seconds: float | None) -> str:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from penstock.cli import complete
 from penstock.cli.door import ask_or_read
-from penstock.cli.output import Terminal, ago, build_table, clock, emit_json, plain, table
+from penstock.cli.output import Terminal, ago, build_table, clock, emit_json, in_local_time, plain, table
 from penstock.cli.runs import KEPT_BACK, STAGE_COLUMNS, StageLine, answered, find, in_slots, shown, with_waits
 from penstock.cli.times import Duration
 from penstock.config import Config, load
@@ -222,5 +222,5 @@ def explain(subject: str, as_json: bool) -> None:
     if not decisions:
         click.echo(f"Nothing was decided about {named}.")
     for d in decisions:
-        why = "; ".join(text for _code, text in d["reasons"])
+        why = in_local_time("; ".join(text for _code, text in d["reasons"]), d["at"])
         click.echo(plain(f"{clock(d['at'])}  {d['subject']}  {d['verb']}: {why}"))

@@ -7,7 +7,7 @@ import asyncio
 import click
 
 from penstock.api import plural
-from penstock.cli.output import clock, emit_json
+from penstock.cli.output import clock, emit_json, in_local_time
 from penstock.config import load
 from penstock.errors import SlurmUnavailable
 from penstock.host import logs
@@ -48,7 +48,8 @@ def tick(verbose: bool, as_json: bool) -> None:
         click.echo(f"{done.held}: nothing was done")
     elif verbose:
         for d in done.decisions:
-            click.echo(f"{clock(d['at'])}  {d['subject']}  {d['verb']}: {'; '.join(text for _c, text in d['reasons'])}")
+            why = in_local_time("; ".join(text for _code, text in d["reasons"]), d["at"])
+            click.echo(f"{clock(d['at'])}  {d['subject']}  {d['verb']}: {why}")
         for problem in done.problems:
             click.echo(f"penstock: {problem}", err=True)
         click.echo(f"{plural(done.left, 'workflow')} under way")

@@ -2,7 +2,7 @@
 
 import * as cards from "./cards.js";
 import { byId, el, say } from "./dom.js";
-import { clock } from "./format.js";
+import { clock, inLocalTime } from "./format.js";
 
 const AT_FIRST = 20;
 const state = { all: [], shown: AT_FIRST };
@@ -13,7 +13,7 @@ export function setUp() {
 }
 
 export function update(decisions) {
-  state.all = decisions;
+  state.all = decisions.map((d) => ({ ...d, reasons: d.reasons.map((text) => inLocalTime(text, d.at)) }));
   draw();
 }
 

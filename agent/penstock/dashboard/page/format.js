@@ -23,6 +23,19 @@ export function clock(at, seconds = true) {
   return isToday(d) ? time(d, seconds) : `${date(d)} ${time(d, false)}`;
 }
 
+const UTC = /(?:(\d{4}-\d\d-\d\d) )?\b(\d\d:\d\d(?::\d\d)?)Z/g;
+
+// The agent's sentences name instants in UTC; here they are like all other times. One without a date is the nearest to
+// when the sentence was written.
+export function inLocalTime(text, at) {
+  return text.replace(UTC, (whole, day, time) => {
+    let t = Date.parse(`${day ?? new Date(at * 1000).toISOString().slice(0, 10)}T${time}Z`) / 1000;
+    if (Number.isNaN(t)) return whole;
+    if (!day) t -= 86400 * Math.round((t - at) / 86400);
+    return clock(t, time.length > 5);
+  });
+}
+
 // Both ends of an axis, as exact as it takes to tell one from the other.
 export function ends(from, to) {
   const [a, b] = [new Date(from * 1000), new Date(to * 1000)];

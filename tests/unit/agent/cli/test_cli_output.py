@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
 
 import pytest
 
-from penstock.cli.output import plain, table
+from penstock.cli.output import in_local_time, plain, table
 
 
 @pytest.mark.parametrize("cell", ["[/b]", "[bold]x", "n[1-2,a]", "[link=http://x]y[/link]", "\\[x]"])
@@ -47,3 +49,19 @@ def test_whoever_read_the_output_has_gone(tmp_path, words):
     finally:
         os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_sentences_have_their_instants_in_local_time(monkeypatch):
+    """A time of day without a date is the nearest to when the sentence was written: 23:59 an hour after midnight is
+    yesterday's, which counts where the clocks are changed in between."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        at = datetime(2026, 3, 29, 0, 30, tzinfo=UTC).timestamp()  # half an hour before summer time
+        text = "completed 23:59:59Z, due at 01:10:00Z, calm until 2026-04-02 12:30Z; 99:00:00Z and 12:00 are left"
+        assert in_local_time(text, at) == (
+            "completed 00:59:59, due at 03:10:00, calm until 2026-04-02 14:30; 99:00:00Z and 12:00 are left"
+        )
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -217,6 +217,24 @@ def test_arrows_go_from_bar_to_bar_and_say_what_each_is(tab, page):
     assert tab.js(CHOSEN) == "Select a bar to see what it is."
 
 
+def test_all_times_of_a_decision_are_local(tab):
+    """The agent writes its sentences in UTC."""
+    tab.zone("Asia/Kathmandu")  # UTC+5:45
+    try:
+        with shown(tab) as it:
+            due = it.scene.now + 90
+            utc = time.strftime("%H:%M:%SZ", time.gmtime(due))
+            it.scene.decide("nothing", "workflow 7/late", f"due at {utc}, calm until 2031-05-06 12:30Z, not 99:99:99Z")
+            it.change()
+            rows = "[...document.querySelectorAll('#decided tr')]"
+            said = tab.until(f"{rows}.find((row) => row.cells[1].innerText === 'workflow 7/late')?.cells[3].innerText")
+            here = time.strftime("%H:%M", time.gmtime(due + 5.75 * 3600))
+            assert re.fullmatch(rf"due at .*\b{here}.*, calm until 6 May 18:15, not 99:99:99Z", said), (said, here)
+            assert utc not in said
+    finally:
+        tab.zone()
+
+
 def test_from_a_bar_to_what_was_decided_about_it(tab, page):
     click = "dispatchEvent(new MouseEvent('click', { bubbles: true }))"
     tab.js(f"checks.bars().find((bar) => bar.item.job === 4110).{click}")
