@@ -12,7 +12,8 @@ import time
 import pytest
 import yaml
 
-from penstock_lab.cluster import Cluster
+from conftest import folder_of
+from penstock_lab.cluster import Cluster, ClusterSpec, up
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(800)]
 
@@ -176,8 +177,44 @@ def test_advice_goes_by_what_a_users_own_jobs_took(cluster: Cluster) -> None:
     (found,) = until(advised, "nineteen tasks in accounting", 120)
     assert (found["nodes"], found["limit"], found["suggested"], found["risk"]) == (1, 3600.0, 60.0, 0.05)
     assert found["sooner"] == 0, "nobody waits here"
-    few = [job for job in desk.told("advise")["jobs"] if job["job"] == "advised-#-x"]
+    answer = desk.told("advise", "--time-min-risk", "10")
+    few = [job for job in answer["jobs"] if job["job"] == "advised-#-x"]
     assert [(job["suggested"], job["risk"]) for job in few] == [(None, 0.05)], "1 % takes 99 runs"
+    assert [(job["time_min"], job["time_min_risk"], job["memory"]) for job in few] == [(60.0, 0.05, None)]
+    assert answer["no_memory"] == "accounting has no MaxRSS here (JobAcctGatherType=jobacct_gather/none)"
+    assert (answer["memory_unscheduled"], answer["no_time_min"]) == (
+        "jobs get whole nodes here (SelectType=select/linear)",
+        "",
+    )
+
+
+def test_advice_goes_by_the_memory_that_accounting_has(sweep: None) -> None:
+    extra = (
+        "JobAcctGatherType=jobacct_gather/linux",
+        "JobAcctGatherFrequency=1",
+        "SelectTypeParameters=CR_Core_Memory",
+    )
+    cluster = up(ClusterSpec(nodes=2, folder=folder_of("m"), select="cons_tres", extra=extra))
+    try:
+        desk = Desk(cluster, "alice")
+        desk.write("hold.py", "import time; data = bytearray(100 << 20); time.sleep(2)")
+        words = ["sbatch", "-N1", "-t60", "--mem=1000M", "-o", "/dev/null", "-J", "held", "--array=0-18"]
+        work = f"srun -n1 {sys.executable} hold.py"
+        assert cluster.run_as("alice", [*words, "--wrap", work], cwd=desk.home).returncode == 0
+
+        def advised() -> list[dict[str, object]]:
+            answer = desk.told("advise", "--risk", "5")
+            assert (answer["no_memory"], answer["memory_unscheduled"], answer["no_time_min"]) == ("", "", "")
+            return [job["memory"] for job in answer["jobs"] if job["memory"] and job["memory"]["runs"] == 19]
+
+        (found,) = until(advised, "nineteen tasks in accounting", 180)
+        assert (found["asked"], found["unknown"], found["risk"]) == (1000 << 20, 0, 0.05)
+        assert 100 << 20 < found["used"] < 160 << 20
+        assert found["used"] * 1.1 <= found["suggested"] <= found["used"] * 1.1 + (64 << 20)
+        shown = desk.run("advise", "--risk", "5").stdout
+        assert "Memory of a node" in shown and f"{int(found['suggested']) >> 20}M" in shown
+    finally:
+        cluster.down()
 
 
 def test_the_ledger_books_what_the_plan_says(queue: Cluster) -> None:

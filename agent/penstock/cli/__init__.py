@@ -47,7 +47,7 @@ _COMMANDS: Final = {
     },
     "Waiting and planning": {
         "waits": ("penstock.cli.waits:waits", "Say how long a job would wait in the queue."),
-        "advise": ("penstock.cli.advise:advise_", "Say which of your jobs could do with shorter time limits."),
+        "advise": ("penstock.cli.advise:advise_", "Say which of your jobs could ask for less time or memory."),
         "slots": ("penstock.cli.slots:slots", "Show what the queue leaves free, as slots."),
         "quote": ("penstock.cli.slots:quote", "Say what a slot costs, by when it starts."),
         "plan": ("penstock.cli.plan:plan", "Plan when each stage starts, on what, and at what price."),

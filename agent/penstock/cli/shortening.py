@@ -1,8 +1,9 @@
-"""`penstock submit --shorten`: time limits of stages as their own earlier runs would do with."""
+"""`penstock submit --shorten` and `--less-memory`: what stages ask for, as their own earlier runs would do with."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,13 +11,16 @@ from typing import Final
 
 from penstock.api import AccountingRecord, plural
 from penstock.cli.backends import backend_of
+from penstock.cli.used_memory import UsedMemory, megabytes, used_memory
 from penstock.config import Config
 from penstock.provision.advice import JobKind, PastRuns, advise, kind_name, past_runs, runs_needed
+from penstock.provision.memory import PastMemory, advise_memory, past_memory
 from penstock.values.durations import duration_text
+from penstock.workflow.asks import megabytes as asked_megabytes
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.scripts import read_job_name
 
-__all__ = ["DAYS", "named", "shorten", "shortened"]
+__all__ = ["DAYS", "by_history", "named", "shortened", "with_less_memory"]
 
 DAYS: Final = 90
 _DAY: Final = 86400.0
@@ -28,9 +32,24 @@ def named(job: str) -> str:
     return job if parts is None else f"{parts.workflow}/{parts.stage}"
 
 
-def shorten(config: Config, flow: Workflow, risk: float) -> tuple[Workflow, list[str]]:
-    """The workflow with shorter limits where accounting knows enough runs, and what to tell of each stage."""
-    return shortened(flow, past_runs(asyncio.run(_history(config)), named), risk)
+def by_history(
+    config: Config, flow: Workflow, risk: float, *, time_limits: bool, memory: bool
+) -> tuple[Workflow, list[str]]:
+    """The workflow with shorter limits, or less memory, where accounting knows enough runs, and what to tell of each
+    stage."""
+    records, used = asyncio.run(_history(config, memory))
+    told: list[str] = []
+    if time_limits:
+        flow, told = shortened(flow, past_runs(records, named), risk)
+    if memory and used.unknown:
+        told.append(f"stages keep their memory: {used.unknown}")
+    elif memory:
+        known = past_memory(records, {job: (m.asked, m.used) for job, m in used.jobs.items()}, named)
+        flow, more = with_less_memory(flow, known, risk)
+        told += more
+        if used.unscheduled:
+            told.append(f"less memory starts no stage sooner: {used.unscheduled}")
+    return flow, told
 
 
 def shortened(flow: Workflow, known: Sequence[PastRuns], risk: float) -> tuple[Workflow, list[str]]:
@@ -38,7 +57,8 @@ def shortened(flow: Workflow, known: Sequence[PastRuns], risk: float) -> tuple[W
     by_kind = {runs.kind: runs for runs in known}
     stages, told = [], []
     for stage in flow.stages:
-        runs = _runs_of(flow, stage, by_kind)
+        kind = _kind_of(flow, stage, {kind: len(runs.took) for kind, runs in by_kind.items()})
+        runs = None if kind is None else by_kind[kind]
         found = None if runs is None else advise(replace(runs, limit=stage.time_limit), risk)
         if found is None or found.limit is None:
             count, needed = 0 if runs is None else len(runs.took), runs_needed(risk)
@@ -59,17 +79,48 @@ def shortened(flow: Workflow, known: Sequence[PastRuns], risk: float) -> tuple[W
     return replace(flow, stages=tuple(stages)), told
 
 
-def _runs_of(flow: Workflow, stage: Stage, known: Mapping[JobKind, PastRuns]) -> PastRuns | None:
-    """Those of the same stage on as many nodes, in its partition; where it names none, in that of the most runs."""
+def with_less_memory(flow: Workflow, known: Sequence[PastMemory], risk: float) -> tuple[Workflow, list[str]]:
+    """The workflow whose stages ask for less memory, where they ask for any, by these runs, and what to tell."""
+    by_kind = {past.kind: past for past in known}
+    stages, told = [], []
+    for stage in flow.stages:
+        asked = asked_megabytes(stage.asks.memory)
+        if not 0 < asked < math.inf:
+            told.append(f"stage {stage.name} says no `memory` of its own, which could be less")
+            stages.append(stage)
+            continue
+        kind = _kind_of(flow, stage, {kind: len(past.used) for kind, past in by_kind.items()})
+        past = None if kind is None else by_kind[kind]
+        found = None if past is None else advise_memory(replace(past, asked=asked * 1024**2), risk)
+        if found is None or found.memory is None:
+            count, needed = 0 if past is None else len(past.used), runs_needed(risk)
+            why = f"accounting has what {plural(count, 'run')} used, of {needed} that a risk of {risk:.3g} takes"
+            if count >= needed:
+                why = f"{plural(count, 'run')} used hardly less, or ran out of it"
+            told.append(f"stage {stage.name} keeps its memory of {stage.asks.memory} a node: {why}")
+            stages.append(stage)
+            continue
+        less = megabytes(found.memory)
+        told.append(
+            f"stage {stage.name} has {less} of memory a node, not {stage.asks.memory}: by "
+            f"{plural(len(found.past.used), 'run')} of it, at most {found.risk:.1%} use more and may be ended"
+        )
+        stages.append(replace(stage, asks=replace(stage.asks, memory=less)))
+    return replace(flow, stages=tuple(stages)), told
+
+
+def _kind_of(flow: Workflow, stage: Stage, known: Mapping[JobKind, int]) -> JobKind | None:
+    """The same stage on as many nodes, in its partition; where it names none, in that of the most runs."""
     name = kind_name(f"{flow.name}/{stage.name}")
     alike = [
-        runs
-        for kind, runs in known.items()
+        kind
+        for kind in known
         if (kind.name, kind.nodes) == (name, stage.nodes) and flow.partition in (None, kind.partition)
     ]
-    return max(alike, key=lambda runs: len(runs.took), default=None)
+    return max(alike, key=lambda kind: known[kind], default=None)
 
 
-async def _history(config: Config) -> Sequence[AccountingRecord]:
+async def _history(config: Config, memory: bool) -> tuple[Sequence[AccountingRecord], UsedMemory]:
     async with backend_of(config) as backend:
-        return await backend.history(since=time.time() - DAYS * _DAY)
+        records = await backend.history(since=time.time() - DAYS * _DAY)
+        return records, await used_memory(config, backend, DAYS * _DAY) if memory else UsedMemory()

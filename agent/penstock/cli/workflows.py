@@ -52,7 +52,8 @@ class _Strategies(click.Command):
 @click.option("--held", is_flag=True, help="Submit all stages now, kept back, for the agent to release.")
 @click.option("--tick", is_flag=True, help="Where no agent runs, leave it for `penstock tick`.")
 @click.option("--shorten", is_flag=True, help="Shorter time limits, where the stages' earlier runs say so.")
-@number("risk", "--shorten: chance in % that a stage is cut off (default: 1).", 0, 50, "above 0, at most 50")
+@click.option("--less-memory", is_flag=True, help="Less memory a node, where the stages' earlier runs say so.")
+@number("risk", "Of these two: chance in % that a stage needs more (default: 1).", 0, 50, "above 0, at most 50")
 @click.option("--dry-run", is_flag=True, help="Submit nothing; say what it may expect, as `penstock try`.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def submit(
@@ -63,6 +64,7 @@ def submit(
     held: bool,
     tick: bool,
     shorten: bool,
+    less_memory: bool,
     risk: float | None,
     dry_run: bool,
     as_json: bool,
@@ -71,18 +73,19 @@ def submit(
 
     An agent of another user (a site's) cannot submit for you: all stages are submitted now, kept back, and it lets them
     go. A job that asks for less time starts earlier: with --shorten the limits are those of `penstock advise`, and a
-    stage of which too little is known keeps its own.
+    stage of which too little is known keeps its own. --less-memory does likewise with the memory that stages ask for.
     """
-    if risk is not None and not shorten:
-        raise UserError("--risk is for --shorten")
+    if risk is not None and not (shorten or less_memory):
+        raise UserError("--risk is for --shorten and --less-memory")
     config = load()
     strategy = strategy or config.workflows.strategy
     strategy_named(strategy)
     parsed = load_workflow(workflow, packed.packing(config, cores))
-    if shorten:
-        from penstock.cli.shortening import shorten as by_history  # not needed by others
+    if shorten or less_memory:
+        from penstock.cli.shortening import by_history  # not needed by others
 
-        parsed, told = by_history(config, parsed, (1.0 if risk is None else risk) / 100)
+        asked = (1.0 if risk is None else risk) / 100
+        parsed, told = by_history(config, parsed, asked, time_limits=shorten, memory=less_memory)
         for line in told:
             click.echo(line, err=as_json)
     if dry_run:

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.api import AccountingRecord, JobState
 from penstock.provision.overrun import overrun_probability
 
-__all__ = ["Advice", "JobKind", "PastRuns", "advise", "kind_name", "past_runs", "runs_needed"]
+__all__ = ["Advice", "JobKind", "PastRuns", "advise", "by_kind", "kind_name", "latest_of", "past_runs", "runs_needed"]
 
 _LAST: Final = 300
 """Runs that count: programs change."""
 _MINUTE: Final = 60.0
 _WORTH: Final = 0.9
 """A limit that is longer than so much of the old one is not worth changing."""
+_COUNTS: Final = frozenset({JobState.COMPLETED, JobState.TIMEOUT})
 _NUMBER: Final = re.compile(r"\d+")
 
 
@@ -59,17 +60,28 @@ def kind_name(name: str) -> str:
     return _NUMBER.sub("#", name)
 
 
-def past_runs(records: Iterable[AccountingRecord], named: Callable[[str], str] = str) -> list[PastRuns]:
-    """The ended jobs by their kind, those with the most runs first; `named` says what a job's name stands for."""
+def by_kind(
+    records: Iterable[AccountingRecord], states: Collection[JobState], named: Callable[[str], str] = str
+) -> dict[JobKind, list[AccountingRecord]]:
+    """The jobs that ran, ended in one of these states and had a limit, by their kind."""
     found: dict[JobKind, list[AccountingRecord]] = {}
     for record in records:
-        counts = record.state in (JobState.COMPLETED, JobState.TIMEOUT)
-        if counts and record.start is not None and record.end is not None and record.time_limit:
+        if record.state in states and record.start is not None and record.end is not None and record.time_limit:
             kind = JobKind(kind_name(named(record.name)), record.partition, record.num_nodes)
             found.setdefault(kind, []).append(record)
+    return found
+
+
+def latest_of(jobs: Iterable[AccountingRecord]) -> list[AccountingRecord]:
+    """The runs that count, in the order in which they ended."""
+    return sorted(jobs, key=lambda job: (job.end or 0.0, job.id))[-_LAST:]
+
+
+def past_runs(records: Iterable[AccountingRecord], named: Callable[[str], str] = str) -> list[PastRuns]:
+    """The ended jobs by their kind, those with the most runs first; `named` says what a job's name stands for."""
     out = []
-    for kind, jobs in found.items():
-        latest = sorted(jobs, key=lambda job: (job.end or 0.0, job.id))[-_LAST:]
+    for kind, jobs in by_kind(records, _COUNTS, named).items():
+        latest = latest_of(jobs)
         took = tuple(math.inf if job.state is JobState.TIMEOUT else (job.end or 0) - (job.start or 0) for job in latest)
         out.append(PastRuns(kind, took, latest[-1].time_limit or 0.0))
     return sorted(out, key=lambda runs: (-len(runs.took), runs.kind))

@@ -57,6 +57,13 @@ class RawLooks:
         argv = ["-p", f"--delimiter={separator}", "-o", "ALL", *options]
         return await self._read("sacct", argv, separator, {}, service="slurmdbd")
 
+    async def steps(self, fields: Sequence[str], user: str, ago: float) -> RawText:
+        """These fields of a user's jobs of the last `ago` s and of their steps; times are seconds since the epoch."""
+        separator = _word()
+        argv = ["-p", f"--delimiter={separator}", "-o", ",".join(fields), "--noconvert", "--local", f"--user={user}"]
+        clear = {"SLURM_TIME_FORMAT": "%s"}
+        return await self._read("sacct", [*argv, "-S", f"now-{int(ago)}"], separator, clear, service="slurmdbd")
+
     async def scontrol(self, *words: str) -> RawText:
         """What `scontrol` says to these words."""
         return await self._read("scontrol", words, "", {}, label="scontrol show")

@@ -25,6 +25,7 @@ __all__ = [
     "asks_from_dict",
     "asks_to_dict",
     "in_one_job",
+    "megabytes",
     "script_says",
     "why_apart",
     "with_raw",
@@ -240,13 +241,13 @@ def in_one_job(stages: Sequence[Asks]) -> Asks:
     """What one job for all of these asks for, where `why_apart` says nothing against it."""
     return replace(
         stages[0],
-        memory=max((asks.memory for asks in stages), key=_megabytes),
+        memory=max((asks.memory for asks in stages), key=megabytes),
         cpus=max((asks.cpus for asks in stages), key=lambda text: int(text or 0)),
     )
 
 
-def _megabytes(text: str) -> float:
-    """So much memory; 0 means to sbatch all that a node has."""
+def megabytes(text: str) -> float:
+    """So much memory (MB), -1: no amount; 0 means to sbatch all that a node has, and is infinite here."""
     match = _MEMORY.fullmatch(text)
     if match is None:
         return -1.0
