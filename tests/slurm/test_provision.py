@@ -160,6 +160,29 @@ def test_who_may_not_reserve_gets_a_chain_of_jobs_that_runs_to_its_end(queue: Cl
     assert json.loads(held.stdout)["holds"] == [] and "No reservations" in Desk(queue, "alice").reservations()
 
 
+def test_who_may_only_ask_for_slots_has_jobs_in_the_queue_meanwhile(queue: Cluster) -> None:
+    desk = Desk(queue, "alice")
+    key, asked = desk.home / "request.key", desk.home / "asked"
+    desk.write(key.name, "a key of more than sixteen bytes")
+    queue.run_as("alice", ["chmod", "600", str(key)], check=True)
+    settings = yaml.safe_load(desk.config.read_text())
+    settings["provision"] |= {"requests": str(asked), "request_key": str(key)}
+    desk.write(desk.config.name, yaml.safe_dump(settings))
+    desk.write("flow.yaml", FLOW)
+    run = desk.told("plan", "flow.yaml", "--reserve")["run"]
+    assert run["by"] == "requests" and "not permitted: " in run["why"] and set(run["jobs"]) == {"first", "second"}
+    assert len(list(asked.glob("*.request"))) == 2 and "No reservations" in desk.reservations()
+
+    def through() -> bool:
+        assert desk.run("hold", "tick").returncode == 0
+        return desk.run("status").returncode == 3  # no agent, and nothing in slots
+
+    queue.run_as("bob", ["scancel", "--me"])
+    until(through, "the workflow to end", 120)
+    assert int((desk.home / "first.at").read_text()) < int((desk.home / "second.at").read_text())
+    assert list(asked.glob("*.request")) == [] and desk.told("hold", "list")["holds"] == []
+
+
 def test_advice_goes_by_what_a_users_own_jobs_took(cluster: Cluster) -> None:
     desk = Desk(cluster, "alice")
     name = f"advised-{os.getpid()}-x"

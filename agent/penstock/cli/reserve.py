@@ -1,7 +1,8 @@
 """`penstock plan --reserve`: every stage's slot becomes a reservation, and its job goes into it.
 
-Whoever may not reserve gets the next best thing that needs no rights: the workflow as a chain under `auto`, as
-`penstock submit` hands it over. Which it was, and why, is said.
+Whoever may not reserve gets the next best thing. Where the site takes requests, its operator is asked for the slots,
+and the jobs wait in the queue meanwhile: each goes into its slot when that begins, if it has not begun. Else it is the
+workflow as a chain under `auto`, as `penstock submit` hands it over. Which it was, and why, is said.
 """
 
 from __future__ import annotations
@@ -34,21 +35,31 @@ _CHAIN: Final = "auto"
 
 @dataclass(frozen=True)
 class Begun:
-    """What became of the plan: `jobs` by stage in their reservations, or `workflows` as they were handed over (a
-    number, None: at the next tick), by name, and `why` not in reservations."""
+    """What became of the plan: `jobs` by stage in their reservations (or, `asked`, in the queue beside slots that were
+    asked for), or `workflows` as they were handed over (a number, None: at the next tick), by name, and `why` not in
+    reservations."""
 
     jobs: Mapping[str, int] = field(default_factory=dict)
     workflows: Mapping[str, int | None] = field(default_factory=dict)
     why: str = ""
+    asked: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
+        if self.asked:
+            return {"by": "requests", "why": self.why, "jobs": dict(self.jobs)}
         if self.jobs:
             return {"by": "reservations", "jobs": dict(self.jobs)}
         return {"by": "chain", "why": self.why, "workflows": dict(self.workflows)}
 
     def lines(self) -> list[str]:
         """For people."""
+        if self.asked:
+            told = [
+                f"Nothing is reserved: {self.why}. The site's operator is asked for the slots (`penstock hold list`), "
+                "and the jobs wait in the queue meanwhile:"
+            ]
+            return told + [f"Submitted batch job {job} for stage {name}" for name, job in self.jobs.items()]
         if self.jobs:
             return [
                 f"Submitted batch job {job} for stage {name} into its reservation" for name, job in self.jobs.items()
@@ -61,11 +72,16 @@ class Begun:
 
 
 def begin(config: Config, flows: Flows, source: LiveSource, found: ScheduleChoice, account: str) -> Begun:
-    """The slots reserved and the jobs submitted into them; where that is not permitted, the workflows as chains."""
+    """The slots reserved and the jobs submitted into them; where that is not permitted, slots asked for and the jobs in
+    the queue; where the site takes no requests, or not these, the workflows as chains."""
     try:
         return Begun(_reserve_and_submit(flows, source, found, account))
-    except NotPermitted as why:
-        return begin_chain(config, flows, source, str(why))
+    except NotPermitted as error:
+        why = str(error)
+    try:
+        return Begun(_reserve_and_submit(flows, source, found, account, asked=True), why=why, asked=True)
+    except (Infeasible, NotPermitted) as error:
+        return begin_chain(config, flows, source, f"{why}; {error}")
 
 
 def begin_chain(config: Config, flows: Flows, source: LiveSource, why: str) -> Begun:
@@ -81,8 +97,11 @@ def begin_chain(config: Config, flows: Flows, source: LiveSource, why: str) -> B
     return Begun(workflows=done, why=why)
 
 
-def _reserve_and_submit(flows: Flows, source: LiveSource, found: ScheduleChoice, account: str) -> dict[str, int]:
-    """All slots or none, then the jobs, each behind those it comes after; their numbers by stage.
+def _reserve_and_submit(
+    flows: Flows, source: LiveSource, found: ScheduleChoice, account: str, asked: bool = False
+) -> dict[str, int]:
+    """All slots or none, then the jobs, each behind those it comes after; their numbers by stage. `asked`: an operator
+    is asked for the slots, and the jobs wait in the queue.
 
     Raises Infeasible with Slurm's reason if a slot cannot be had, NotPermitted if the caller may reserve none, and what
     Slurm says if it takes a job not; then nothing is left of any workflow.
@@ -90,7 +109,9 @@ def _reserve_and_submit(flows: Flows, source: LiveSource, found: ScheduleChoice,
     token = secrets.token_hex(3)
 
     async def work(reservations: Reservations) -> dict[str, int]:
-        slots = await _open_all(reservations, flows, source, found, account, token)
+        if asked and not reservations.may_request:
+            raise NotPermitted("no request can be left for an operator (`provision.requests`, `provision.request_key`)")
+        slots = await _open_all(reservations, flows, source, found, account, token, asked)
         begun: list[WorkflowRun] = []
         try:
             for i, flow in enumerate(flows.flows):
@@ -123,21 +144,29 @@ def give_up(name: str) -> None:
 
 
 async def _open_all(
-    reservations: Reservations, flows: Flows, source: LiveSource, found: ScheduleChoice, account: str, token: str
+    reservations: Reservations,
+    flows: Flows,
+    source: LiveSource,
+    found: ScheduleChoice,
+    account: str,
+    token: str,
+    asked: bool,
 ) -> dict[str, StageSlot]:
-    """The slots, held, by the names of the items."""
+    """The slots, held or asked for, by the names of the items."""
+    method, wished = ("request", HoldPhase.ASKED) if asked else ("reservation", HoldPhase.HELD)
     opened: dict[str, StageSlot] = {}
     user, view = reservations.backend.whoami(), reservations.holds.view()
     try:
         for placed, f in zip(found.schedule.placed, _prices(found), strict=True):
             item = flows.items[placed.task]
             name = f"{flows.flows[item.flow].name}-{token}-{item.stage.name}"
-            got = await reservations.holds.open(_wanted(name, item.stage, placed, f, source, account, user), view)
-            opened[item.name] = StageSlot(name, got, whole=item.whole)
+            wanted = replace(_wanted(name, item.stage, placed, f, source, account, user), method=method)
+            got = await reservations.holds.open(wanted, view)
+            opened[item.name] = StageSlot(name, got, whole=item.whole, queued=asked)
             held = reservations.ledger.hold(got)
             if held.reason.startswith(NOT_PERMITTED):
                 raise NotPermitted(held.reason)
-            if held.phase is not HoldPhase.HELD:
+            if held.phase is not wished:
                 raise Infeasible(f"the slot of stage {item.name} cannot be had: {held.reason or held.phase}")
     except PenstockError:
         for stage in opened.values():

@@ -20,6 +20,7 @@ from penstock.holding.holds import Holds
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Hold, HoldPhase, WantedSlot
 from penstock.provision.pricing import cancelling
+from penstock.provision.racing import Beside, RaceMove, race
 from penstock.provision.repair import (
     CAN_BEGIN_EARLIER,
     FOR_THE_BETTER,
@@ -207,6 +208,9 @@ class ReservedRuns:
         run = page.run
         over = [s.held for s in run.stages if s.phase.final and not self._ledger.hold(s.held.hold).phase.final]
         page.save(_leaving(run, *over))
+        if any(stage.held.queued for stage in run.stages):
+            await self._race(page, snapshot.jobs, news)
+            return
         stages, now, asked = self._now(page.run, snapshot.jobs), self._backend.now(), _Nothing()
         notice = self._holds.limits.notice
         changes = repair(stages, now, asked, self._second, notice)
@@ -220,6 +224,41 @@ class ReservedRuns:
                 news.append(f"stage {change.stage} gets another slot: {change.why}")
             elif change.moves:
                 break  # those behind it were to move to where this one would have made room
+
+    async def _race(self, page: _Page, jobs: Mapping[int, Job], news: list[str]) -> None:
+        """Jobs that wait in the queue, beside slots that were asked for: each goes into its slot when that begins, and
+        gives it up once it has begun, or can begin there no more."""
+        for stage in page.run.stages:
+            lost = [page.run.stages[i].name for i in stage.after if page.run.stages[i].phase in _FAILED]
+            if lost and not stage.phase.final:
+                why = f"stage {lost[0]}, which it comes after, has failed"
+                page.save(_dropped(page.run, {stage.name: why}))
+                news.append(f"stage {stage.name} is given up: {why}")
+                continue
+            beside, name = self._beside(page.run, stage, jobs), stage.held.name
+            for move in race(beside, self._backend.now()):
+                if move is RaceMove.GIVE_UP:
+                    await self._holds.cancel(stage.held.hold)
+                    began = beside.standing is StageProgress.RUNNING
+                    why = "it began in the queue" if began else "what it comes after ends too late for its slot"
+                    news.append(f"stage {stage.name} gives up its slot: {why}")
+                elif stage.job is not None and await self._put(
+                    page, stage, stage.job, name if move is RaceMove.ENTER else ""
+                ):
+                    where = "goes into its slot" if move is RaceMove.ENTER else "goes back into the queue"
+                    news.append(f"stage {stage.name} {where}")
+
+    def _beside(self, run: WorkflowRun, stage: StageRun, jobs: Mapping[int, Job]) -> Beside:
+        hold, job = self._ledger.hold(stage.held.hold), jobs.get(stage.job or -1)
+        wanted = hold.wanted
+        return Beside(
+            _standing(stage),
+            (wanted.start, wanted.end + wanted.margin) if hold.phase is HoldPhase.HELD else None,
+            not hold.phase.final,
+            job is not None and all(run.stages[i].phase is Stands.DONE for i in stage.after),
+            run.unit(run.stages.index(stage)).time_limit,
+            job is not None and job.reservation == stage.held.name,
+        )
 
     def _now(self, run: WorkflowRun, jobs: Mapping[int, Job]) -> list[StageNow]:
         out = []
@@ -309,8 +348,11 @@ class ReservedRuns:
         subject, concern = subject_of(page.run), Concern("workflows", os.geteuid(), ends=True)
         jobs = await self._backend.jobs()
         for slot, number in page.run.leaving:
+            own = [stage for stage in page.run.stages if stage.held.queued and stage.held.name == slot]
+            names = [name for stage in own for name in (slot, f"{slot}.{stage.attempt}")]
+            mine = {number for name in names for number in await self._backend.find(name)}
             for job in jobs:
-                if job.reservation == slot and not job.state.ended:
+                if (job.reservation == slot or job.id in mine) and not job.state.ended:
                     try:
                         await self._executor.cancel(job.id, subject, concern)
                     except NotFound:
@@ -321,6 +363,10 @@ class ReservedRuns:
                     await self._unreserve(slot, subject, concern)
                 except NotNow:
                     continue  # its job is still leaving: at the next pass
+                except NotPermitted:
+                    if not own:
+                        raise
+                    # An operator has made it. Slurm drops it itself, as nobody uses it (PURGE_COMP).
             page.save(replace(page.run, leaving=tuple(one for one in page.run.leaving if one != (slot, number))))
 
     async def _unreserve(self, slot: str, subject: str, concern: Concern) -> None:

@@ -307,13 +307,12 @@ def _end(hold: Hold, seen: Seen, phase: HoldPhase, reason: str) -> HoldStep:
 
 
 def _leftovers(hold: Hold, seen: Seen) -> tuple[Act, ...]:
-    acts = []
+    # First the request: nobody shall grant what is given up, and only an operator can drop the reservation.
+    acts = [Act.DROP_REQUEST] if hold.requested else []
     if seen.reservation is not None:
         acts.append(Act.UNRESERVE)
     if seen.job is not None and not seen.job.state.ended:
         acts.append(Act.CANCEL)
-    if hold.requested:
-        acts.append(Act.DROP_REQUEST)
     return tuple(acts)
 
 

@@ -157,7 +157,7 @@ def _plan(turn: Turn, run: WorkflowRun, i: int, planned: WorkflowRun) -> Workflo
         return run
     starts = turn.now if due.parent_end is None else max(turn.now, due.parent_end)  # not before its parents have ended
     partition = run.partition if stage.own is None else stage.own.partition
-    if run.in_slots:  # what is held for a stage is no maintenance in its way
+    if run.in_slots and not stage.held.queued:  # what is held for a stage is no maintenance in its way
         if stage.held.hold not in turn.view.held:
             turn.note(stage.name, "no-slot", f"{stage.name} has no slot now, and waits for a new one")
             return run

@@ -146,13 +146,15 @@ class StageSlot:
     """What is held for a stage: `name` is that of its reservation, `hold` its number in the ledger. `moves` counts the
     slots that the stage had before; `whole` is the time limit (s) of its next one if it takes longer than this, which
     was made short on purpose. `killed` is a job of its name that Slurm had cancelled under release 0.1.0, which gave
-    the next one the same name."""
+    the next one the same name. `queued`: the slot was only asked for; the job waits in the queue, and is put into it
+    when it begins."""
 
     name: str
     hold: int
     moves: int = 0
     whole: float | None = None
     killed: int | None = None
+    queued: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ def spec_of(site: SiteRules, strategy: Strategy, run: WorkflowRun, i: int) -> Jo
         return spec
     # It is not held until its dependency has been read back: it could miss its slot.
     name = stage.slot.name if stage.attempt == 1 else f"{stage.slot.name}.{stage.attempt}"
-    return replace(spec, name=name, reservation=stage.slot.name, hold=False)
+    return replace(spec, name=name, reservation=None if stage.slot.queued else stage.slot.name, hold=False)
 
 
 def _named(parents: Sequence[StageRun], jobs: Sequence[int]) -> list[tuple[int, str]]:

@@ -234,6 +234,14 @@ class InReservations(Part):
     jobs: dict[str, int]
 
 
+class AskedFor(Part):
+    """The jobs of stages that wait in the queue beside a slot each, for which an operator was asked, and `why`."""
+
+    by: Literal["requests"]
+    why: str
+    jobs: dict[str, int]
+
+
 class InChain(Part):
     """Workflows that were handed over as chains, and `why` nothing is reserved; null: the next tick takes it on."""
 
@@ -245,7 +253,7 @@ class InChain(Part):
 class Plan(Answer, Chosen):
     """The chosen plan. `run`: with --reserve, how it is run."""
 
-    run: InReservations | InChain = absent()
+    run: InReservations | AskedFor | InChain = absent()
 
 
 class Booked(Document):
