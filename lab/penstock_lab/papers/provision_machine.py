@@ -2,7 +2,7 @@
 
 Conservative backfilling. With exact estimates a job's place changes only when somebody buys a slot that was not free:
 everybody who waits is planned again around it, as Figure 22 of Singh 2008 prices it. A job that ends before its time
-limit leaves a hole, and those who wait are moved up, each in its turn.
+limit leaves a hole, and those who wait are moved up, each in its turn; so does a slot that is released as its job ends.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class Machine:
         self.everything = (1 << size) - 1
         self._profile = BitProfile(self.everything, self.now)
         self._slots: list[Claim] = []
+        self._releases: list[tuple[float, Claim]] = []
         self._running: list[Placed] = []
         self._placed: list[Placed] = []
         self._next = self._count = 0
@@ -68,6 +69,7 @@ class Machine:
         """One that goes its own way; the log is shared."""
         twin = copy.copy(self)
         twin._profile, twin._slots = self._profile.copy(), list(self._slots)
+        twin._releases = list(self._releases)
         twin._running, twin._placed, twin.seen = list(self._running), list(self._placed), list(self.seen)
         return twin
 
@@ -86,12 +88,14 @@ class Machine:
         """Go from one job that ends before its limit to the next, and move up those who wait."""
         while self._inexact:
             early = [p for p in (*self._running, *self._placed) if p.run < p.job.duration and p.end <= time]
-            if not early:
+            holes = [(p.end, p.nodes, p.start + p.job.duration) for p in early]
+            holes += [(end, slot.nodes, slot.end) for end, slot in self._releases if end <= time]
+            if not holes:
                 return
-            first = min(early, key=lambda p: p.end)
-            self._at(first.end)
+            since, nodes, until = min(holes)
+            self._at(since)
             self._settle()
-            self._profile.open(first.nodes, first.end, first.start + first.job.duration)
+            self._profile.open(nodes, since, until)
             self._compress()
 
     def _compress(self) -> None:
@@ -109,6 +113,7 @@ class Machine:
     def next_event(self) -> float:
         """When somebody comes next, or ends before the time limit; infinite: nobody does."""
         early = [p.end for p in (*self._running, *self._placed) if p.run < p.job.duration and p.end > self.now]
+        early += [end for end, _ in self._releases if end > self.now]
         comes = self.jobs[self._next][0] if self._next < len(self.jobs) else math.inf
         return min([comes, *early])
 
@@ -118,7 +123,7 @@ class Machine:
         since = time - _WARM
         if self.now < since:
             self._next = bisect_left(self.jobs, (since,), self._next)
-            self._slots, self._running, self._placed = [], [], []
+            self._slots, self._running, self._placed, self._releases = [], [], [], []
             self.now, self._profile = since, BitProfile(self.everything, since)
         self.to(time)
 
@@ -186,20 +191,27 @@ class Machine:
         del self.seen[:-_MEMORY]
         self._placed = waiting
         self._running = [p for p in self._running if p.end > self.now]
-        self._slots = [slot for slot in self._slots if slot.end > self.now]
+        over = {slot.id for end, slot in self._releases if end <= self.now}
+        self._releases = [each for each in self._releases if each[0] > self.now]
+        self._slots = [slot for slot in self._slots if slot.end > self.now and slot.id not in over]
 
     def mean_wait(self) -> float:
         """Of all jobs of best effort that came, in seconds; of those who wait still, as it is planned."""
         planned = sum(p.start - p.submit for p in self._placed)
         return (self.waits + planned) / max(1, self.begun + len(self._placed))
 
-    def buy(self, slot: Quote) -> None:
-        """Make the slot a reservation: whoever stands in its way is planned again."""
+    def buy(self, slot: Quote, run: float | None = None) -> None:
+        """Make the slot a reservation: whoever stands in its way is planned again. With `run` it is released when its
+        job has run so long."""
         end = slot.start + slot.duration
         free = self._profile.common(slot.start, end, slot.nodes) == slot.nodes
         self._settle()
         self._count += 1
-        self._slots.append(Claim(f"slot {self._count}", slot.nodes, slot.start, end))
+        claim = Claim(f"slot {self._count}", slot.nodes, slot.start, end)
+        self._slots.append(claim)
+        if run is not None and run < slot.duration:
+            self._releases.append((slot.start + run, claim))
+            self._inexact = True
         if free:
             self._profile.block(slot.nodes, slot.start, end)
             return

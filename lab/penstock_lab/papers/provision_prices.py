@@ -70,8 +70,9 @@ def duplicated(jobs: Jobs, share: float, seed: int) -> Jobs:
     return sorted([*jobs, *(job for job in jobs if rng.random() < share)])
 
 
-def sell(jobs: Jobs, procs: int, share: float, alpha: float, seed: int) -> Sales:
-    """Let this share of the jobs buy slots with trade-off `alpha` for as long as they may run, and the others queue."""
+def sell(jobs: Jobs, procs: int, share: float, alpha: float, seed: int, *, released: bool = True) -> Sales:
+    """Let this share of the jobs buy slots with trade-off `alpha` for as long as they may run, and the others queue.
+    `released`: a slot is given back when its job ends, else it keeps its nodes to its own end."""
     rng = random.Random(seed)
     buyers: Jobs = []
     others: Jobs = []
@@ -86,7 +87,7 @@ def sell(jobs: Jobs, procs: int, share: float, alpha: float, seed: int) -> Sales
             sales.offers += [((q.start - submit) / _HOUR, q.f / _HOUR) for q in quotes if q.feasible]
         best = choose(quotes, alpha)
         assert best is not None  # nothing is wider than the machine, and all that is planned ends
-        machine.buy(best)
+        machine.buy(best, run if released else None)
         sales.bought.append((width, length / _HOUR, best.f / _HOUR, (best.start - submit) / _HOUR))
     if others:
         machine.to(others[-1][0])
@@ -151,8 +152,9 @@ def prices(out: Path | None, tell: Tell, runs: int) -> Chapter:
         "Price is f, in processor hours (SU), load as submitted. The paper's axes end at 40 SU for the log itself, at "
         "200 SU with 40 % more jobs; its loads are 58.7, 68.4 and 78.8 % (CTC) and 63.4, 77.8 and 87.4 % (SDSC). The "
         "second table has every start offered to who asked with alpha .25 to .75, the third the slots at once, the "
-        "last the same jobs when the queue knows only the limits of their users, for which slots are bought. Figure "
-        "29 (aggressive backfilling) is left out."
+        "last the same jobs when the queue knows only the limits of their users, for which slots are bought: released "
+        "when their jobs end, as Penstock does, and kept to the limit although the job has ended. Figure 29 "
+        "(aggressive backfilling) is left out."
     )
     heads = ("site", "estimates", "slots", "price SU", "free", "wait h", "others' wait h")
     tables = [Table("Slots bought", columns, cells), _by_time(found), _by_size(found)]
@@ -163,7 +165,8 @@ def prices(out: Path | None, tell: Tell, runs: int) -> Chapter:
 def _guessed(site: str, procs: int, exact: Sales, tell: Tell) -> list[list[str]]:
     """Slots at once by a tenth of the jobs, with exact estimates and with those of users (Figures 30 and 31)."""
     tell(f"prices: {site}, users' limits")
-    limited = sell(first_days(read_limited_jobs(traces(), site)), procs, 0.1, 0.0, 0)
+    jobs = first_days(read_limited_jobs(traces(), site))
+    limited, kept = (sell(jobs, procs, 0.1, 0.0, 0, released=way) for way in (True, False))
     return [
         [
             site,
@@ -174,7 +177,7 @@ def _guessed(site: str, procs: int, exact: Sales, tell: Tell) -> list[list[str]]
             f"{sales.wait:.2f}",
             f"{sales.waits:.2f}",
         ]
-        for name, sales in (("exact", exact), ("users'", limited))
+        for name, sales in (("exact", exact), ("users', released", limited), ("users', kept", kept))
     ]
 
 

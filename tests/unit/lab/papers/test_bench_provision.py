@@ -10,7 +10,8 @@ from functools import partial
 from penstock.future.plan import make_plan
 from penstock.provision.dag import one_site
 from penstock.provision.orders import free_plans
-from penstock_lab.papers import provision_front, provision_practice
+from penstock.provision.pricing import PaperPricing, quote
+from penstock_lab.papers import provision, provision_front, provision_practice
 from penstock_lab.papers.provision_greedy import against_best_effort
 from penstock_lab.papers.provision_machine import Machine, best_effort_on, chain_on
 from penstock_lab.papers.provision_practice import PlannedMachine
@@ -231,3 +232,37 @@ def test_the_parts_of_plans_on_free_slots(monkeypatch):
     ways = {(row["site"], row["procs"], row["way"]): row["makespan"] for row in chapter.rows}
     assert len(ways) == 16 and len(chapter.goals) == 4
     assert all(ways[site, width, "at_once"] <= ways[site, width, "kept"] for site, width, _ in ways)
+
+
+def test_a_slot_is_released_when_its_job_ends_and_those_who_wait_are_moved_up():
+    for run, start, left in ((10, 10, 0), (None, 100, 1), (200, 100, 1)):
+        machine = Machine(4, [])
+        machine.buy(quote(make_plan(machine.queue()), machine.queue().taken(), 4, 100, 0, PaperPricing()), run)
+        twin = machine.copy()
+        job = machine.submit(4, 50)
+        assert machine.start_of(job) == 100, "until then nobody knows"
+        machine.to(20)
+        assert machine.start_of(job) == start
+        assert sum(claim.id.startswith("slot") for claim in machine.queue().claims) == left
+        assert twin.next_event() == (10 if run == 10 else math.inf), "each has releases of its own"
+
+
+def test_who_releases_slots_delays_others_less_and_pays_for_it_by_limits_all_the_same():
+    jobs = [(at, run, procs, 3 * run) for at, run, procs in some_jobs(150)]
+    released, kept = (sell(jobs, 8, 0.3, 0.0, 0, released=way) for way in (True, False))
+    assert released.waits < kept.waits and len(released.bought) == len(kept.bought)
+    exact = [(at, run, procs) for at, run, procs, _ in jobs]
+    same = [sell(exact, 8, 0.3, 0.0, 0, released=way) for way in (True, False)]
+    assert same[0] == same[1], "nothing is left of a slot that is as long as its job"
+
+
+def test_rows_of_trade_offs_have_interval_median_and_floor():
+    def dag_of(run):
+        return a_workflow(9, 3, 2, 8, run)
+
+    found = provision._compare(some_jobs(), 8, dag_of, 4, (0.0, 1.0))
+    against = provision._against(found, 0.0)
+    assert against.span.low <= against.span.value <= against.span.high
+    assert 0 < against.floor <= min(1.0, against.span.value) and against.cost >= 1 - 1e-9
+    assert against.row()["median"] == statistics.median(r["makespan_0"] / r["best_effort"] for r in found)
+    assert len(against.cells()) == len(provision._FIGURES)
