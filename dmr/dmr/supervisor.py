@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dmr import line
+from dmr import line, offspring
 from dmr.command import Command, allocation
 from dmr.line import RESTART_FAILED, RESTARTED, LineError, Message
 from dmr.mortal import end_with_parent
@@ -42,6 +42,8 @@ __all__ = ["Supervisor"]
 logger = logging.getLogger("dmr.launch")
 
 _GRACE: Final = 5.0
+_LOOK: Final = 0.5  # between two looks at whether what starts can still come up
+_BEGINS: Final = 10.0  # within that time hydra has called srun
 _LEAVE: Final = 10.0  # for processes that have yet to come up to hear that nobody comes
 # What a terminal sends to all processes in its foreground when a key is pressed.
 _KEYS: Final = (signal.SIGINT, signal.SIGQUIT)
@@ -55,6 +57,7 @@ class _World:
     ready: asyncio.Future[str]
     joined: bool = False
     grouped: bool = True  # in a process group of its own
+    begun: bool = False  # mpiexec has been seen to have a srun
     called: asyncio.Future[bool] | None = None  # started ahead: whether it is met, once that is known
 
 
@@ -321,13 +324,7 @@ class Supervisor:
                 environment = self._on(int(wanted["job"]) or self._job, nodes, per_node)
                 arguments = self._command.on(nodes, per_node, slurm=self._by_slurm)
                 worlds.append(await self._launch(tuple(nodes), arguments, environment, alone=True, ahead=ahead))
-            ready = [world.ready for world in worlds]
-            _, late = await asyncio.wait(ready, timeout=limit, return_when=asyncio.FIRST_EXCEPTION)
-            for each in ready:
-                if each.done():
-                    each.result()
-            if late:
-                raise TimeoutError
+            await asyncio.wait_for(self._until_ready(worlds), limit)
         except asyncio.CancelledError:
             for world in worlds:
                 self._soon(self._dismiss(world))
@@ -336,6 +333,20 @@ class Supervisor:
             await self._abandon([world.ticket for world in worlds])
             raise LineError(str(error) or f"no new processes within {limit:g} s") from None
         return worlds
+
+    async def _until_ready(self, worlds: Sequence[_World]) -> None:
+        """LineError when one has ended, or will not come up: hydra waits for ever where its srun has failed."""
+        began, late = _now(), {world.ready for world in worlds}
+        by_srun = self._by_slurm and self._command.kind == "hydra"
+        while late:
+            done, late = await asyncio.wait(late, timeout=_LOOK, return_when=asyncio.FIRST_EXCEPTION)
+            for each in done:
+                each.result()
+            for world in (world for world in worlds if by_srun and not world.ready.done()):
+                running = offspring.running(world.process.pid)
+                if running is False and (world.begun or _now() > began + _BEGINS):
+                    raise LineError(f"srun could not start the processes on {','.join(world.nodes)}")
+                world.begun = world.begun or running is True
 
     def _run(self, wanted: Message) -> None:
         try:
