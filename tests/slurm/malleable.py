@@ -22,6 +22,7 @@ from penstock.ipc.client import ask
 from penstock.slurm.parse import parse_version
 from penstock.values import merging
 from penstock_lab.cluster import Cluster
+from penstock_lab.soak.solver import serial
 
 PYTHON = sys.executable
 
@@ -280,21 +281,6 @@ class Jacobi:
         assert change > 1e-6, "a converged field would hide lost rows"
         found = self.result.read_bytes() if self._raw else np.load(self.result).tobytes()
         assert found == expected.tobytes()
-
-
-def serial(rows: int, cols: int, sweeps: int) -> tuple[np.ndarray, float]:
-    """Jacobi without MPI: the field after the sweeps, and the last change."""
-    row, col = np.ogrid[:rows, :cols]
-    field = np.zeros((rows + 2, cols))
-    field[0] = 1.0
-    field[1:-1] = (row * row + 37 * row + 11 * col) % 1009 / 1009
-    field[1:-1, [0, -1]] = 0.0
-    change = 0.0
-    for _ in range(sweeps):
-        new = 0.25 * (field[:-2, 1:-1] + field[2:, 1:-1] + field[1:-1, :-2] + field[1:-1, 2:])
-        change = float(np.abs(new - field[1:-1, 1:-1]).max())
-        field[1:-1, 1:-1] = new
-    return field[1:-1], change
 
 
 def assert_nothing_left(cluster: Cluster) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from engine import Engine, NoEngineError, Site, engine
-from malleable import serial, until
+from malleable import until
 
 from penstock.cli.runs import shown
+from penstock_lab.soak.solver import serial
 
 pytestmark = pytest.mark.timeout(3600)
 

@@ -21,10 +21,11 @@ from elastic_jobs import (
     submit_file,
     tasks,
 )
-from malleable import Agent, assert_nothing_left, serial, until
+from malleable import Agent, assert_nothing_left, until
 
 from environments import environment
 from penstock_lab.cluster import Cluster
+from penstock_lab.soak.solver import serial
 
 __all__ = ["agent", "home"]  # fixtures
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock_lab.soak import real
+from penstock_lab.soak import real, resizes
+from penstock_lab.soak.solver import End
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 
@@ -34,3 +35,14 @@ def test_minutes_of_chaos_on_a_real_slurm_break_nothing(folder):
     assert report.counts["commands"] > 10
     assert report.counts["looks at limits"] > 20
     assert report.counts["acts in the audit trails"] > 0
+
+
+@pytest.mark.mpi
+@pytest.mark.timeout(2400)
+def test_minutes_of_chaos_around_resizes_lose_no_node_and_no_bit(folder):
+    report = resizes.soak(folder, 5, real.Chances(minutes=3.0, agent_kills=4, controller_kills=1))
+    assert not report.wrong, "\n".join([*report.wrong, *report.last[-60:]])
+    assert report.counts["lives"] > 3 and report.counts["controller kills"] == 1
+    assert report.counts["programs"] >= 10 and report.counts[End.EXACT] > 5
+    assert report.counts["resizes completed"] > 10
+    assert any(report.counts.get(what) for what in ("nodes killed", "nodes set down", "companions cancelled"))

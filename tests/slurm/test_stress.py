@@ -12,18 +12,13 @@ import pytest
 from malleable import Agent, Jacobi, assert_nothing_left, until
 
 from penstock_lab.cluster import Cluster, ClusterSpec, up
+from penstock_lab.soak.random_policy import installed
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.long, pytest.mark.timeout(5400)]
 
 
 def with_random_policy(cluster: Cluster, resizes: int) -> Agent:
     """An agent that finds the policy by its entry point, as an installed plug-in."""
-    folder = cluster.folder / "plugin"
-    about = folder / "penstock_random-1.dist-info"
-    about.mkdir(parents=True, exist_ok=True)
-    shutil.copy(Path(__file__).with_name("random_policy.py"), folder)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: penstock-random\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[penstock.policies]\nrandom = random_policy:RandomResizes\n")
     often = {
         "submissions_per_hour": 10_000,
         "user_submissions_burst": 10_000,
@@ -32,7 +27,7 @@ def with_random_policy(cluster: Cluster, resizes: int) -> Agent:
         "timeout": 30,
     }
     agent = Agent(cluster, dmr={"policy": "random", "cooldown": 0}, slurm=often)
-    agent.environment = {"PYTHONPATH": str(folder), "RESIZES": str(resizes)}
+    agent.environment = installed(cluster.folder / "plugin", resizes)
     return agent
 
 

@@ -14,21 +14,23 @@ from pathlib import Path
 
 def main() -> int:
     from penstock.errors import PenstockError
-    from penstock_lab.soak import idle, real, virtual
+    from penstock_lab.soak import idle, real, resizes, virtual
 
     parser = argparse.ArgumentParser(
         prog="python -m penstock_lab.soak", description="An agent under random work and mishaps."
     )
-    parser.add_argument("--part", choices=("virtual", "real", "idle"), default="virtual")
+    parser.add_argument("--part", choices=("virtual", "real", "resizes", "idle"), default="virtual")
     parser.add_argument("--seed", type=int, default=1, help="of all that is random (default: 1)")
     parser.add_argument("--days", type=float, default=3.0, help="virtual: how long (default: 3)")
     parser.add_argument("--hours", type=float, default=24.0, help="idle: how long it lives before (default: 24)")
-    parser.add_argument("--minutes", type=float, default=20.0, help="real: how long (default: 20; a calm follows)")
-    parser.add_argument("--agent-kills", type=int, help="real: SIGKILLs of the agent (default: one a minute)")
+    parser.add_argument(
+        "--minutes", type=float, default=20.0, help="real, resizes: how long (default: 20; a calm follows)"
+    )
+    parser.add_argument("--agent-kills", type=int, help="real, resizes: SIGKILLs of the agent (default: one a minute)")
     parser.add_argument(
         "--controller-kills",
         type=int,
-        help="real: SIGKILLs of slurmctld (default: one in six minutes); half as many restarts come besides",
+        help="real, resizes: SIGKILLs of slurmctld (default: one in six minutes); half as many restarts come besides",
     )
     parser.add_argument(
         "--keep", type=Path, help="empty folder for what a run leaves; default: kept only where one fails"
@@ -45,7 +47,7 @@ def main() -> int:
     try:
         if options.part == "virtual":
             report = virtual.soak(folder, options.seed, options.days * 24, tell)
-        elif options.part == "real":
+        elif options.part in ("real", "resizes"):
             agent, controller = options.agent_kills, options.controller_kills
             chances = real.Chances(
                 options.minutes,
@@ -53,7 +55,8 @@ def main() -> int:
                 round(options.minutes / 6) if controller is None else controller,
             )
             signal.signal(signal.SIGTERM, signal.default_int_handler)  # take everything down first
-            report = real.soak(folder, options.seed, chances, tell)
+            part = real if options.part == "real" else resizes
+            report = part.soak(folder, options.seed, chances, tell)
         else:
             report = idle.idle(folder, options.seed, options.hours, tell)
     except PenstockError as e:

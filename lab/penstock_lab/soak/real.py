@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import random
 import shlex
 import shutil
@@ -25,14 +24,16 @@ from penstock_lab.papers.dmr.models import Model
 from penstock_lab.papers.dmr.paper import Application
 from penstock_lab.papers.dmr.standin import Order
 from penstock_lab.soak import bounds, invariants
+from penstock_lab.soak.agenda import Agenda
 from penstock_lab.soak.commands import USERS, UserCommands
 from penstock_lab.soak.invariants import Forgery, Memory
 from penstock_lab.soak.load import REAL, random_rigid, random_workflow
+from penstock_lab.soak.mishaps import Mishaps
 from penstock_lab.soak.pauses import SoakPauses
 from penstock_lab.soak.site import ALLOWED, CAPS, OWNER, Mood, Site, site
 from penstock_lab.soak.stranger import forge
 from penstock_lab.soak.virtual import Report
-from penstock_lab.soak.witness import Handed, Known, Witness
+from penstock_lab.soak.witness import Handed, Known, Witness, held, tracebacks
 from penstock_lab.soak.world import Violated
 
 __all__ = ["Chances", "soak"]
@@ -51,13 +52,6 @@ _MOST_MEMORY: Final = 150e6
 _GROWTH: Final = 10e6  # bytes a day
 _LONG: Final = 3600.0
 _DISK_OVER: Final = 30.0  # for so long after the disk was full an agent may still end by it
-_MOODS: Final = (
-    Mood(),
-    Mood(slow=150),
-    Mood(fail=150, lost=50),
-    Mood(slow=50, fail=50, lost=50),
-    Mood(before=15, after=15),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +78,10 @@ class _Soak:
         self.disk_full: list[tuple[float, float]] = []
         self.ledger = place.cluster.folder / "ledger"
         self._number = count(1)
-        self._order = count()
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._began = time.time()
         self._storm_until = self._began + 60 * chances.minutes
+        self.agenda = Agenda(self.draw, self._storm_until)
+        self.mishaps = Mishaps(place, self.draw, self.counts, self.event)
         self.commands = UserCommands(place, random.Random(f"commands {seed}"), self.counts, self.ledger, self.event)
         self.pauses = SoakPauses(place, random.Random(f"pauses {seed}"), self.counts, self.event)
         self.witness = Witness(place, self.known, self.commands, self.ledger, self._began)
@@ -132,28 +126,24 @@ class _Soak:
             (90.0, self._forge),
             (5.0, self._ping),
             (10.0, self._measure),
-            (40.0, self._weather),
+            (40.0, self.mishaps.weather),
             (150.0, self._node_dies),
             (120.0, self._disk_fills),
         ):
-            self._soon(mean, what)
+            self.agenda.again(mean, what)
         # The last tenth without, so that the agent lives for a while.
         ends = self.chances.controller_kills
         for number, what in (
-            (self.chances.agent_kills, self._kill),
-            (ends, self._controller_killed),
-            (ends // 2, self._controller_restarted),
+            (self.chances.agent_kills, self.mishaps.kill_agent),
+            (ends, self.mishaps.kill_controller),
+            (ends // 2, self.mishaps.restart_controller),
         ):
-            for _ in range(number):
-                self._at(time.time() + self.draw.uniform(0.0, 0.9) * length, what)
+            self.agenda.spread(number, 0.9 * length, what)
 
     def _step(self) -> None:
         now = time.time()
-        while self._agenda and self._agenda[0][0] <= now:
-            heapq.heappop(self._agenda)[2]()
-        if self.site.tend():
-            self.counts["agent kills"] += 1
-            self.event(f"the agent was killed, and lives again ({self.site.lives})")
+        self.agenda.due()
+        self.mishaps.tend()
         self._exits()
         self.commands.tend()
         if now - self._told_at > 60:
@@ -166,17 +156,6 @@ class _Soak:
                 f"{size:.0f} MB"
             )
         time.sleep(0.1)
-
-    def _soon(self, mean: float, what: Callable[[], None]) -> None:
-        def again() -> None:
-            what()
-            if time.time() < self._storm_until:
-                self._soon(mean, what)
-
-        self._at(time.time() + self.draw.expovariate(1 / mean), again)
-
-    def _at(self, instant: float, what: Callable[[], None]) -> None:
-        heapq.heappush(self._agenda, (instant, next(self._order), what))
 
     def _wait(self, what: Callable[[], object], limit: float, why: str) -> None:
         end = time.time() + limit
@@ -236,7 +215,7 @@ class _Soak:
             self.event(f"{name} is workflow {one.run} under {one.plan.strategy}")
         else:
             self.event(f"{name} was not taken")
-            self._at(time.time() + 5.0, lambda: self._hand_over(one))
+            self.agenda.at(time.time() + 5.0, lambda: self._hand_over(one))
 
     def _sbatch(self, who: str, name: str, nodes: int, limit: float, script: str, *more: str) -> None:
         minutes = max(round(limit / 60), 2)
@@ -307,38 +286,19 @@ class _Soak:
 
     # -- what goes wrong -----------------------------------------------------------------------------------------------
 
-    def _weather(self) -> None:
-        mood = self.draw.choice(_MOODS)
-        self.site.mood(mood)
-        self.event(f"calls: {mood}")
-
     def _pause(self) -> None:
         """For a while; several may hold at a time. One that the agent has not answered is asked for again."""
         if not self.pauses.pause():
-            self._at(time.time() + 5.0, self._pause)
-        self._at(time.time() + self.draw.uniform(5, 40), self._resume)
+            self.agenda.at(time.time() + 5.0, self._pause)
+        self.agenda.at(time.time() + self.draw.uniform(5, 40), self._resume)
 
     def _resume(self) -> None:
         if not self.pauses.resume():
-            self._at(time.time() + 2.0, self._resume)
+            self.agenda.at(time.time() + 2.0, self._resume)
 
     def _allow(self) -> None:
         self.pauses.allow()
-        self._at(time.time() + self.draw.uniform(10, 40), self.pauses.allow_all)
-
-    def _kill(self) -> None:
-        if self.site.running:
-            self.site.kill()
-
-    def _controller_killed(self) -> None:
-        self.event("the controller is killed")
-        self.site.kill_controller()
-        self.counts["controller kills"] += 1
-
-    def _controller_restarted(self) -> None:
-        self.event("the controller is restarted")
-        self.site.restart_controller()
-        self.counts["controller restarts"] += 1
+        self.agenda.at(time.time() + self.draw.uniform(10, 40), self.pauses.allow_all)
 
     def _node_dies(self) -> None:
         node = self.draw.choice(self.site.cluster.nodes)
@@ -348,7 +308,7 @@ class _Soak:
         self.site.cluster.kill_node(node)
         self.counts["slurmd kills"] += 1
         self.event(f"{node} dies")
-        self._at(time.time() + self.draw.choice((1.0, 30.0)), lambda: self._node_back(node))
+        self.agenda.at(time.time() + self.draw.choice((1.0, 30.0)), lambda: self._node_back(node))
 
     def _node_back(self, node: str) -> None:
         self._dead_nodes.discard(node)
@@ -366,7 +326,7 @@ class _Soak:
             self.disk_full.append((began, time.time()))
             self.event("the disk has room again")
 
-        self._at(began + self.draw.uniform(2, 30), room)
+        self.agenda.at(began + self.draw.uniform(2, 30), room)
 
     # -- what must hold ------------------------------------------------------------------------------------------------
 
@@ -412,7 +372,7 @@ class _Soak:
         self.tell("the calm")
         self.event("the weather is fine again")
         self.site.mood(Mood())
-        self._agenda = []
+        self.agenda.clear()
         self.commands.kills = False
         self.pauses.allow_all()
         if self.site._ballast.exists():
@@ -438,8 +398,7 @@ class _Soak:
                 self.commands.tick()
             self.commands.tend()
             self._limits()
-            while self._agenda and self._agenda[0][0] <= time.time():
-                heapq.heappop(self._agenda)[2]()
+            self.agenda.due()
             self.site.tend()
             self._exits()
             self._ping()
@@ -463,7 +422,7 @@ class _Soak:
         wrong += invariants.stages_once(asked, events, jobs)
         wrong += invariants.stages_in_order(asked, events, slack=0.05)
         wrong += invariants.accounting_agrees(asked, events, jobs)
-        wrong += invariants.nodes_free(self.witness.held(), [])
+        wrong += invariants.nodes_free(held(self.site), [])
         wrong += [] if not (left := self.site.slurm("squeue", "-h").strip()) else [f"jobs are left: {left}"]
         wrong += invariants.bystanders_untouched(jobs)
         wrong += invariants.refused(self.forgeries)
@@ -479,7 +438,7 @@ class _Soak:
         wrong += self.commands.wrong + self._bounds()
         wrong += invariants.explained(self.witness.explanations())
         wrong += invariants.memory_flat(self.report.memory, _GROWTH, _LONG, _MOST_MEMORY)
-        wrong += self.witness.tracebacks()
+        wrong += tracebacks(self.site.log)
         self.counts["stages done"] = sum(e.what == "end" for e in events)
         self.counts["jobs in accounting"] = len(jobs)
         self.counts["acts in the journals"] = len(entries)

@@ -14,8 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -27,7 +27,7 @@ from penstock.ipc.client import ask
 from penstock_lab.cluster import Cluster, ClusterSpec, down, up
 from penstock_lab.soak.bounds import Allowed
 
-__all__ = ["ALLOWED", "BOB", "CAPS", "OPERATOR", "OWNER", "Mood", "Site", "site"]
+__all__ = ["ALLOWED", "BOB", "CAPS", "OPERATOR", "OWNER", "Mood", "Site", "agents_settings", "site", "site_on"]
 
 OWNER: Final = "alice"
 BOB: Final = "bob"
@@ -95,7 +95,7 @@ class Mood:
 
 class Site:
     """The cluster and the agent. `lives` counts its starts, `exits` are (instant, code) of those that ended by
-    themselves."""
+    themselves, `environment` is what it finds more in its own."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -111,42 +111,17 @@ class Site:
         self._process: subprocess.Popen[str] | None = None
         self.lives = 0
         self.exits: list[tuple[float, int]] = []
-        self.killed_at = 0.0
+        self.environment: dict[str, str] = {}
 
     # -- preparing -----------------------------------------------------------------------------------------------------
 
-    def prepare(self) -> None:
-        """The folder on a disk of its own, the configuration, the commands."""
+    def prepare(self, settings: Mapping[str, dict[str, Any]]) -> None:
+        """The folder on a disk of its own, the configuration of each user, the commands."""
         user = self.cluster.user(OWNER)
         self.state.mkdir(mode=0o711)
         owner = f"uid={user.uid},gid={user.gid},mode=0711,size={_DISK}"
         subprocess.run(["mount", "-t", "tmpfs", "-o", owner, "penstock-soak", str(self.state)], check=True)
-        self._settings[OWNER] = {
-            "agent": {"state_dir": str(self.state), "interval": 2, "idle_interval": 2, "seed": 7},
-            "slurm": {
-                "min_interval": 1,
-                "requests_per_second": 20,
-                "request_burst": 200,
-                "timeout": 15,
-                **_capped(OWNER),
-            },
-            "dmr": {
-                "listen": f"{self.cluster.address}:0",
-                "munge_socket": str(self.cluster.munge_socket),
-                "policy": "wide",
-                "cooldown": 3,
-                "grant_timeout": 10,
-                "accept_timeout": 20,
-            },
-            "malleable": {"resize_timeout": 60},
-            # What is known of the predictor of run times is not looked at: tasks move, if they can be done sooner.
-            "select": {"gain": 5, "gain_share": 0.0},
-            "log": {"format": "json"},
-        }
-        for who in (BOB, OPERATOR):  # who have no agent: their commands do all
-            slurm = {"requests_per_second": 20, "request_burst": 200, "timeout": 15, **_capped(who)}
-            state = str(self.cluster.home(who) / "agent")
-            self._settings[who] = {"agent": {"state_dir": state}, "slurm": slurm, "provision": {"margin": 60}}
+        self._settings = dict(settings)
         self.allow(None)
         self._bin.mkdir(mode=0o755)
         self._pid.write_text("0")
@@ -157,9 +132,8 @@ class Site:
             file = self._bin / name
             file.write_text(_SCRIPT.format(name=name, real=real, mood=self._mood, pid=self._pid))
             file.chmod(0o755)
-        self._limit()
 
-    def _limit(self) -> None:
+    def limit(self) -> None:
         """Set what `ALLOWED` says."""
         own, most = ALLOWED[OWNER], ALLOWED[BOB].nodes
         wall = [f"MaxWall={_WALL}", f"MaxTRESPerUser=node={own.nodes}", f"MaxTRESPerJob=node={own.job}"]
@@ -207,6 +181,7 @@ class Site:
         environment = {
             "PENSTOCK_CONFIG": str(self.config(OWNER)),
             "PATH": f"{self._bin}:{self.cluster.user_env(OWNER)['PATH']}",
+            **self.environment,
         }
         with self.log.open("a") as output:
             self._process = self.cluster.popen_as(
@@ -334,6 +309,36 @@ class Site:
             return ""
 
 
+def agents_settings(cluster: Cluster) -> dict[str, Any]:
+    """The configuration of `OWNER`'s agent, which looks every other second."""
+    return {
+        "agent": {"state_dir": str(cluster.home(OWNER) / "agent"), "interval": 2, "idle_interval": 2, "seed": 7},
+        "slurm": {"min_interval": 1, "requests_per_second": 20, "request_burst": 200, "timeout": 15},
+        "dmr": {
+            "listen": f"{cluster.address}:0",
+            "munge_socket": str(cluster.munge_socket),
+            "policy": "wide",
+            "cooldown": 3,
+            "grant_timeout": 10,
+            "accept_timeout": 20,
+        },
+        "malleable": {"resize_timeout": 60},
+        # What is known of the predictor of run times is not looked at: tasks move, if they can be done sooner.
+        "select": {"gain": 5, "gain_share": 0.0},
+        "log": {"format": "json"},
+    }
+
+
+def _settings(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    mine = agents_settings(cluster)
+    made = {OWNER: {**mine, "slurm": {**mine["slurm"], **_capped(OWNER)}}}
+    for who in (BOB, OPERATOR):  # who have no agent: their commands do all
+        slurm = {"requests_per_second": 20, "request_burst": 200, "timeout": 15, **_capped(who)}
+        state = str(cluster.home(who) / "agent")
+        made[who] = {"agent": {"state_dir": state}, "slurm": slurm, "provision": {"margin": 60}}
+    return made
+
+
 def _capped(who: str) -> dict[str, int]:
     half = CAPS[who] // 2
     return {
@@ -366,15 +371,25 @@ def _identity(file: Path) -> tuple[int, int]:
 @contextlib.contextmanager
 def site(folder: Path, extra: Sequence[str] = ()) -> Iterator[Site]:
     """A cluster in this folder with everything but an agent that runs; nothing is left of it afterwards but logs."""
+    with site_on(
+        folder, ClusterSpec(nodes=NODES, slurmd_timeout=15, enforce=True, extra=tuple(extra)), _settings
+    ) as it:
+        it.limit()
+        yield it
+
+
+@contextlib.contextmanager
+def site_on(
+    folder: Path, spec: ClusterSpec, settings: Callable[[Cluster], Mapping[str, dict[str, Any]]]
+) -> Iterator[Site]:
+    """The same on a cluster like that, with these settings of each user."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
     made = None
     try:
-        cluster = up(
-            ClusterSpec(nodes=NODES, folder=folder / "slurm", slurmd_timeout=15, enforce=True, extra=tuple(extra))
-        )
+        cluster = up(replace(spec, folder=folder / "slurm"))
         made = Site(cluster)
-        made.prepare()
+        made.prepare(settings(cluster))
         yield made
     finally:
         if made is not None:

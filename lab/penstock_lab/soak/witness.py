@@ -18,7 +18,7 @@ from penstock_lab.soak.invariants import Act, Asked, Event, Held, Kind, Seen
 from penstock_lab.soak.load import Rigid, WorkflowPlan
 from penstock_lab.soak.site import OPERATOR, OWNER, Site
 
-__all__ = ["Handed", "Known", "Witness", "length"]
+__all__ = ["Handed", "Known", "Witness", "held", "length", "tracebacks"]
 
 _NO_FILE = 7
 _BOOKS = {"agent": (OWNER, "penstock.db"), **{who: (who, "acts.db") for who in USERS}}
@@ -150,16 +150,6 @@ class Witness:
             found[subject] = None if said is None else len(said)
         return found
 
-    def held(self) -> list[Held]:
-        """Nodes that are not free, once Slurm has had a moment to clear up."""
-        for _ in range(30):
-            rows = [line.split() for line in self._site.slurm("sinfo", "-h", "-N", "-o", "%N %T").splitlines()]
-            held = [Held(node, None, state) for node, state in rows if state not in ("idle", "planned")]
-            if not held and rows:
-                break
-            time.sleep(1)
-        return held
-
     def journal(self, book: str) -> tuple[list[Act], list[tuple[str, str, float]]]:
         """What a book's acts asked Slurm for, and what of it is open."""
         verbs = {"change": "update", "extend": "update", "repoint": "update", "put off": "update"}
@@ -179,22 +169,6 @@ class Witness:
 
     def _state(self) -> closing[sqlite3.Connection]:
         return closing(sqlite3.connect(f"file:{self._site.state}/penstock.db?mode=ro", uri=True, timeout=10))
-
-    def tracebacks(self) -> list[str]:
-        """Exceptions in the log that the agent did not foresee."""
-        wrong = []
-        for line in self._site.log.read_text(errors="replace").splitlines():
-            try:
-                said = json.loads(line)
-            except ValueError:
-                if line.startswith("Traceback"):
-                    wrong.append("the agent's log has a traceback")
-                continue
-            if isinstance(said, dict) and (text := str(said.get("exception", ""))):
-                kind = text.strip().splitlines()[-1]
-                if not kind.startswith(("penstock.errors.StoreError", "penstock.errors.NotNow")):
-                    wrong.append(f"the agent did not foresee: {said.get('event')}: {kind}")
-        return wrong[:10]
 
     def events(self) -> list[Event]:
         if not self._ledger.exists():
@@ -261,6 +235,34 @@ class Witness:
                 )
             )
         return found
+
+
+def held(place: Site) -> list[Held]:
+    """Nodes that are not free, once Slurm has had a moment to clear up."""
+    for _ in range(30):
+        rows = [line.split() for line in place.slurm("sinfo", "-h", "-N", "-o", "%N %T").splitlines()]
+        found = [Held(node, None, state) for node, state in rows if state not in ("idle", "planned")]
+        if not found and rows:
+            break
+        time.sleep(1)
+    return found
+
+
+def tracebacks(log: Path) -> list[str]:
+    """Exceptions in the log that the agent did not foresee."""
+    wrong = []
+    for line in log.read_text(errors="replace").splitlines():
+        try:
+            said = json.loads(line)
+        except ValueError:
+            if line.startswith("Traceback"):
+                wrong.append("the agent's log has a traceback")
+            continue
+        if isinstance(said, dict) and (text := str(said.get("exception", ""))):
+            kind = text.strip().splitlines()[-1]
+            if not kind.startswith(("penstock.errors.StoreError", "penstock.errors.NotNow")):
+                wrong.append(f"the agent did not foresee: {said.get('event')}: {kind}")
+    return wrong[:10]
 
 
 def _time(text: str) -> float | None:
