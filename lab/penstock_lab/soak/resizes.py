@@ -30,7 +30,7 @@ from penstock_lab.soak.mishaps import Mishaps
 from penstock_lab.soak.random_policy import installed
 from penstock_lab.soak.real import Chances
 from penstock_lab.soak.site import OWNER, Mood, Site, agents_settings, site_on
-from penstock_lab.soak.solver import End, Solver, ended
+from penstock_lab.soak.solver import End, Risk, Solver, ended, lost_by
 from penstock_lab.soak.virtual import Report
 from penstock_lab.soak.witness import held, tracebacks
 from penstock_lab.soak.world import Violated
@@ -55,6 +55,9 @@ _ENDED: Final = frozenset(
     {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
 )
 _UNUSED: Final = ("joining", "offered")
+_WRITTEN: Final = 2.0  # s between a look at the agent's state and what was done upon it
+_DEAD: Final = 2.0  # s within which a program has heard that new processes were killed
+_KILLED: Final = 8.0  # the same where Slurm kills them: Slurm's KillWait (5 s), and as much as it takes
 
 
 def _settings(cluster: Cluster) -> dict[str, dict[str, Any]]:
@@ -193,6 +196,10 @@ class _Resizes:
     def _over(self, one: Solver, state: str) -> None:
         one.over, one.state = time.time(), state
         file = self.site.home / one.result
+        one.lost = one.lost or lost_by(one.risks, self._taken_up(one))
+        if state != "COMPLETED" and not one.lost and self._taken_for_missing(one):
+            one.lost = "Slurm took it for missing"
+            self.counts["programs that Slurm took for missing"] += 1
         end, wrong = ended(one, np.load(file) if file.exists() else None)
         self.counts[end] += 1
         self.event(f"{one.name} (job {one.job}) ended {state}: {end}{f' ({one.lost})' if one.lost else ''}")
@@ -247,36 +254,41 @@ class _Resizes:
         if (size := self.site.memory()) is not None:
             self.report.memory.append(Memory(time.time(), size, self.site.lives))
 
-    def _kill_node(self, node: str, why: str) -> None:
+    def _kill_node(self, node: str, why: str, job: int | None = None) -> None:
         """And bring it back; who has used it is marked."""
         began = time.time()
-        before = self._holders()
+        self._users(node, began, began + _DEAD, job)
         self._dead.add(node)
         self.site.cluster.kill_node(node)
         self.counts["nodes killed"] += 1
         self.counts[f"nodes killed: {why}"] += 1
         self.event(f"{node} dies ({why})")
-        self._users(node, {before.get(node), self._holders().get(node)}, began)
+        self._users(node, began, time.time() + _DEAD, job)
         self.agenda.at(time.time() + self.draw.choice((1.0, 30.0)), lambda: self._node_back(node))
 
-    def _users(self, node: str, jobs: set[int | None], since: float) -> None:
-        """Mark the programs that have used the node when it went, or have taken it into use since."""
-        known = self._known()
+    def _users(self, node: str, since: float, until: float, job: int | None = None) -> None:
+        """Mark the programs that use the node, and those that may have taken it into use before it was gone: those for
+        which it is held, and that of `job`."""
+        known, holder = self._known(), self._holders().get(node)
         for one in self._alive:
             state = known.get(one.job)
-            if one.job not in jobs:
-                continue
-            mine = state is None or node in state["nodes"] or state["phase"] == "resizing"
-            if mine or self._taken_up(one, since):
+            if state is not None and node in state["nodes"]:
                 one.lost = f"{node} was taken from it"
                 self.event(f"{one.name} (job {one.job}) used {node}")
+            elif one.job in (holder, job) or (state is not None and node in state["target_nodes"]):
+                one.risks.append(Risk(f"{node} was taken from it", since - _WRITTEN, until))
 
-    def _taken_up(self, one: Solver, since: float) -> bool:
-        """Whether the program says that it has taken a growth into use since then."""
+    def _taken_up(self, one: Solver) -> list[float]:
+        """When the program says that it has taken growths up."""
         file = self.site.home / one.report
         lines = file.read_text().splitlines() if file.exists() else []
         said = [json.loads(line) for line in lines if line.endswith("}")]
-        return any(e["event"] == "expand" and e["time"] >= since for e in said)
+        return [float(e["time"]) for e in said if e["event"] == "expand"]
+
+    def _taken_for_missing(self, one: Solver) -> bool:
+        """Whether Slurm ended the job because a slurmd that had much to do left its batch script out."""
+        log = self.site.cluster.folder / "log/slurmctld.log"
+        return any(f"JobId={one.job} missing from" in line for line in log.read_text(errors="replace").splitlines())
 
     def _node_back(self, node: str) -> None:
         self._dead.discard(node)
@@ -322,7 +334,7 @@ class _Resizes:
             what(state, nodes)
 
     def _unused_dies(self, state: dict[str, Any], nodes: list[str]) -> None:
-        self._kill_node(self.draw.choice(nodes), f"of a companion, {state['phase']}")
+        self._kill_node(self.draw.choice(nodes), f"of a companion, {state['phase']}", state["job"])
 
     def _unused_down(self, state: dict[str, Any], nodes: list[str]) -> None:
         """An administrator's word, upon which Slurm ends the companion."""
@@ -331,7 +343,7 @@ class _Resizes:
         self._dead.add(node)
         self.counts["nodes set down"] += 1
         self.event(f"{node} is set down (of a companion of job {state['job']}, {state['phase']})")
-        self._users(node, {state["job"]}, began)
+        self._users(node, began, time.time() + _KILLED, state["job"])
         self.agenda.at(time.time() + self.draw.choice((1.0, 30.0)), lambda: self._node_back(node))
 
     def _unused_cancelled(self, state: dict[str, Any], nodes: list[str]) -> None:
@@ -339,7 +351,7 @@ class _Resizes:
         self.site.slurm("scancel", str(state["resizer"]))
         self.counts["companions cancelled"] += 1
         self.event(f"companion {state['resizer']} of job {state['job']} is cancelled ({state['phase']})")
-        self._users(nodes[0], {state["job"]}, began)
+        self._users(nodes[0], began, time.time() + _KILLED, state["job"])
 
     # -- what must hold ------------------------------------------------------------------------------------------------
 

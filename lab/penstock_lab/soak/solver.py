@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["End", "Solver", "ended", "serial"]
+__all__ = ["End", "Risk", "Solver", "ended", "lost_by", "serial"]
 
 _CONVERGED = 1e-6
 
 
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """Why a program may end that takes a growth up from `since` until `until`: the nodes were just being killed."""
+
+    why: str
+    since: float
+    until: float
+
+
 @dataclass
 class Solver:
-    """A Jacobi job, and what is known of it (s since the epoch). `lost` is why it may end as it likes: its node was
-    killed. What it says it has computed has to be right all the same."""
+    """A Jacobi job, and what is known of it (s since the epoch); `shape` are its rows and columns. `lost` is why it may
+    end as it likes: its node was killed. What it says it has computed has to be right all the same."""
 
     name: str
     job: int
-    field: tuple[int, int]
+    shape: tuple[int, int]
     sweeps: int
     begun: float
     over: float | None = None
     state: str = ""
     lost: str = ""
+    risks: list[Risk] = field(default_factory=list)
 
     @property
     def result(self) -> str:
@@ -41,7 +52,7 @@ class Solver:
 
     def command(self, size: int, most: int, pause: float) -> str:
         """The line of its batch script: begin on `size` nodes, use at most `most`, `pause` seconds for each sweep."""
-        rows, cols = self.field
+        rows, cols = self.shape
         words = [sys.executable, "-m", "dmr.launch", "-n", str(size), "-ppn", "1", sys.executable]
         words += ["-m", "dmr.examples.jacobi", "--rows", str(rows), "--cols", str(cols), "--sweeps", str(self.sweeps)]
         words += ["--check-every", "3", "--min", "1", "--max", str(most), "--factor", "2"]
@@ -57,13 +68,19 @@ class End(StrEnum):
     WRONG = "wrong"
 
 
+def lost_by(risks: Iterable[Risk], taken_up: Iterable[float]) -> str:
+    """Why the program may have ended that took growths up at these instants; empty: for no such reason."""
+    instants = list(taken_up)
+    return next((r.why for r in risks if any(r.since <= at <= r.until for at in instants)), "")
+
+
 def ended(one: Solver, found: NDArray[np.float64] | None) -> tuple[End, list[str]]:
     """What its end is, and what is wrong with it; `found` is the field that it has written."""
     if one.state != "COMPLETED":
         if one.lost:
             return End.LOST, []
         return End.WRONG, [f"{one.name} (job {one.job}) ended {one.state}, though no node that it used was killed"]
-    expected, change = serial(*one.field, one.sweeps)
+    expected, change = serial(*one.shape, one.sweeps)
     if change <= _CONVERGED:  # a converged field would hide lost rows
         return End.WRONG, [f"{one.name}: {one.sweeps} sweeps are too many to see a lost row"]
     if found is None:

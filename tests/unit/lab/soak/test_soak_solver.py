@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock_lab.soak.solver import End, Solver, ended, serial
+from penstock_lab.soak.solver import End, Risk, Solver, ended, lost_by, serial
 
 ROWS, COLS, SWEEPS = 12, 8, 40
 
@@ -47,3 +47,11 @@ def test_a_converged_field_proves_nothing():
     field, change = serial(ROWS, COLS, 2000)
     assert change < 1e-6
     assert ended(solver("COMPLETED", sweeps=2000), field)[0] is End.WRONG
+
+
+def test_only_a_growth_taken_up_while_its_nodes_went_excuses_an_end():
+    risks = [Risk("n3", 10.0, 12.0), Risk("n4", 30.0, 38.0)]
+    assert lost_by(risks, [5.0, 11.0]) == "n3"
+    assert lost_by(risks, [37.9]) == "n4"
+    assert lost_by(risks, [5.0, 9.9, 12.1, 29.0, 38.1]) == ""
+    assert lost_by([], [11.0]) == lost_by(risks, []) == ""
