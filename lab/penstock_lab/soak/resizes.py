@@ -43,9 +43,9 @@ _MOST: Final = 4  # nodes of each: there is room for all at their largest
 # then ends as if its node had failed. So nodes are asked rarely.
 _SPEC: Final = ClusterSpec(nodes=_JOBS * _MOST, slurmd_timeout=1800)
 _FIELDS: Final = ((192, 128), (96, 64), (130, 50))
-_SWEEPS: Final = (1500, 3000, 6000)
-_SHORTEST: Final = 200
-_PAUSE: Final = 0.2  # s of each sweep: the programs shall not compute all the time, but be there
+_SWEEPS: Final = (600, 1200, 2400)
+_SHORTEST: Final = 120
+_PAUSE: Final = 0.5  # s of each sweep: forty ranks of MPI that wait for each other keep two cores busy by themselves
 _CALM: Final = 2400.0
 _ORPHAN: Final = 300.0
 _OFTEN: Final = 10_000  # submissions an hour

@@ -55,7 +55,7 @@ class Solver:
         rows, cols = self.shape
         words = [sys.executable, "-m", "dmr.launch", "-n", str(size), "-ppn", "1", sys.executable]
         words += ["-m", "dmr.examples.jacobi", "--rows", str(rows), "--cols", str(cols), "--sweeps", str(self.sweeps)]
-        words += ["--check-every", "3", "--min", "1", "--max", str(most), "--factor", "2"]
+        words += ["--check-every", "1", "--min", "1", "--max", str(most), "--factor", "2"]
         words += ["--sweep-seconds", f"{pause:g}", "--out", self.result, "--report", self.report]
         return f"exec {shlex.join(words)}"
 
