@@ -5,6 +5,8 @@
 #   PENSTOCK_…__…     single keys of the configuration, /etc/penstock/penstock.yaml
 set -euo pipefail
 
+JOBS_PER_START=20000
+
 # attend COMMAND…: run it and end with its exit code; a signal to end is handed on to it.
 attend() {
     "$@" &
@@ -20,9 +22,25 @@ attend() {
     return "$code"
 }
 
+# as_agent COMMAND…: in place of this shell, as the user whose folder the volume is; for a subshell, which a signal reaches.
+as_agent() { exec env HOME=/var/lib/penstock setpriv --reuid=penstock --regid=penstock --clear-groups --no-new-privs "$@"; }
+
+# Slurm is a new one at every start, and the agent's state knows jobs of those before by their numbers: each counts on
+# above what they can have used. The file says how many there were.
+counted() {
+    # shellcheck disable=SC2016 # it is the shell inside that reads it
+    as_agent bash -euc '
+        starts=0
+        if [ -s "$0" ]; then read -r starts <"$0"; fi
+        echo "$((starts + 1))" >"$0.new"
+        mv "$0.new" "$0"
+        echo "$((starts * $1 + 1))"' /var/lib/penstock/slurm-starts "$JOBS_PER_START"
+}
+
 echo whole >/run/penstock-role
 trap 'penstock cluster down' EXIT
-attend penstock cluster up --nodes "${PENSTOCK_NODES:-8}"
+first=$(counted)
+attend penstock cluster up --nodes "${PENSTOCK_NODES:-8}" --first-job "$first"
 
 # Where every user's Slurm commands and MPI programs look by themselves.
 eval "$(penstock cluster env)"
@@ -37,4 +55,4 @@ export PENSTOCK_LIMITS__DRY_RUN="${PENSTOCK_LIMITS__DRY_RUN:-false}"
 sacctmgr -i add user penstock account=root adminlevel=operator >/dev/null
 install -d -m 755 -o penstock -g penstock /run/penstock
 cd /var/lib/penstock
-attend env HOME=/var/lib/penstock setpriv --reuid=penstock --regid=penstock --clear-groups --no-new-privs penstock agent
+attend as_agent penstock agent

@@ -69,11 +69,18 @@ def test_the_container_serves_as_soon_as_it_is_healthy_and_keeps_its_state(docke
         assert site.said("slurm", "root", "ps", "-o", "user=", "-C", "penstock").split() == ["penstock"], "never root"
         until("the workflow ends", lambda: phases(site, "slurm") == ["completed"], 120, 1.0)
         first = site.container("slurm")
+        site.said("slurm", "pst-alice", "bash", "-c", SUBMIT.replace("sleep 2", "sleep 600"))
+        old = {int(n) for n in site.said("slurm", "pst-alice", "squeue", "-h", "-t", "all", "-o", "%A").split()}
         site.compose("down", "--timeout", "60")
         site.compose("up", "-d", "--no-build")
         site.until_healthy(["slurm"])
         assert site.container("slurm") != first
-        assert phases(site, "slurm") == ["completed"], "the volume has what was"
+        assert phases(site, "slurm") == ["completed", "active"], "the volume has what was"
+        new = int(site.said("slurm", "pst-alice", "sbatch", "--parsable", "-N1", "-t9", "--wrap", "sleep 500"))
+        assert new > max(old), "no number is used again: what is known by one would be another job"
+        site.said("slurm", "root", "penstock", "cancel", "2")
+        until("what is gone is given up", lambda: phases(site, "slurm")[1] == "cancelled", 180, 1.0)
+        assert site.said("slurm", "pst-alice", "squeue", "-h", "-j", str(new), "-o", "%T") == "RUNNING"
     finally:
         site.down()
 

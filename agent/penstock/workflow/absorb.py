@@ -10,8 +10,8 @@ from penstock.values.backoff import backoff
 from penstock.waits.causes import noted
 from penstock.workflow.instructions import Cancel
 from penstock.workflow.intervals import begun, ended
-from penstock.workflow.seen import look_up, ran
-from penstock.workflow.state import StagePhase, StageRun, WorkflowRun, updated
+from penstock.workflow.seen import UNSEEN_TRIES, look_up, ran
+from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun, updated
 from penstock.workflow.turn import Turn, fresh
 
 __all__ = ["absorb", "back_off", "clear_discarded"]
@@ -55,6 +55,11 @@ def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         return _conclude(turn, run, i, job.state, job.eligible, job.start, job.end, exit_code)
     if record is not None and record.state.ended:
         return _conclude(turn, run, i, record.state, record.eligible, record.start, record.end, record.exit_code)
+    if record is None and run.phase is RunPhase.CANCELLING and stage.asked >= UNSEEN_TRIES:
+        # Its Slurm is another one by now. There is nothing left to cancel, and nothing comes after it.
+        text = f"job {stage.job} is neither in the queue nor in accounting: it is no longer waited for"
+        gone = replace(stage, phase=StagePhase.CANCELLED, failure=text, end=turn.now, observed=True)
+        return run.put(i, gone)
     if stage.submitted is None or turn.view.taken_at > stage.submitted:
         look_up(turn, stage)
     return run

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from penstock.api import Job, JobState, Reason, plural
 from penstock.waits.base import Estimate
@@ -26,16 +26,13 @@ from penstock.workflow.instructions import Change, Instruction, Release, Requeue
 from penstock.workflow.intervals import begun, ended
 from penstock.workflow.reading import SiteRules, parents_named
 from penstock.workflow.registry import strategy_named
-from penstock.workflow.seen import look_up, ran
+from penstock.workflow.seen import UNSEEN_TRIES, look_up, ran
 from penstock.workflow.state import Kept, RunPhase, StagePhase, StageRun, WorkflowRun, updated
 from penstock.workflow.strategy import clock
 from penstock.workflow.ties import Tie
 from penstock.workflow.turn import NOT_OVER, Turn
 
-__all__ = ["UNSEEN_TRIES", "absorb", "all_due", "may_go", "moved", "released", "verdict", "watch"]
-
-UNSEEN_TRIES: Final = 5
-"""How often accounting is asked of a job that nobody but its owner has ever spoken of."""
+__all__ = ["absorb", "all_due", "may_go", "moved", "released", "verdict", "watch"]
 
 
 # -- what Slurm says ---------------------------------------------------------------------------------------------------

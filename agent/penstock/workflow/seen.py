@@ -10,13 +10,15 @@ from penstock.api import JobState
 from penstock.workflow.state import StagePhase, StageRun
 from penstock.workflow.turn import Turn
 
-__all__ = ["UNSEEN_PAUSE", "ask_again", "look_up", "ran"]
+__all__ = ["UNSEEN_PAUSE", "UNSEEN_TRIES", "ask_again", "look_up", "ran"]
 
 # Ends that a job can meet without having run; Slurm then gives the moment of the end as its start.
 _WITHOUT_RUNNING: Final = frozenset({JobState.CANCELLED, JobState.DEADLINE, JobState.BOOT_FAIL})
 UNSEEN_PAUSE: Final = 15.0
 """Of a job that nobody but its owner has ever spoken of accounting is asked at once, then after so long (s), twice
 that, and so on; it may be behind the queue for a while."""
+UNSEEN_TRIES: Final = 5
+"""How often accounting is asked of a job that nobody but its owner has ever spoken of, or that is to be cancelled."""
 # One that was seen has an end that accounting will know: it is asked ever more rarely, about the agent's own less so.
 _SEEN_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 3600.0

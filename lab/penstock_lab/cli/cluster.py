@@ -77,6 +77,14 @@ def cluster() -> None:
     metavar="TIME",
     help="How long an ended job stays known (bare: seconds).",
 )
+@click.option(
+    "--first-job",
+    type=click.IntRange(1, 60_000_000),
+    default=1,
+    show_default=True,
+    metavar="NUMBER",
+    help="The number of the first job, for an agent that knows those of an earlier cluster.",
+)
 def _up(
     nodes: int,
     folder: Path | None,
@@ -90,6 +98,7 @@ def _up(
     enforce: bool,
     no_expansion: bool,
     min_job_age: float,
+    first_job: int,
 ) -> None:
     """Bring a cluster up; says so and does nothing if it already is."""
     spec = ClusterSpec(
@@ -105,6 +114,7 @@ def _up(
         expansion=not no_expansion,
         select=select,
         min_job_age=round(min_job_age),
+        extra=(f"FirstJobId={first_job}",) if first_job > 1 else (),
     )
     begun = time.monotonic()
     with _on_signals(_interrupt):  # what kill -9 leaves, the next `up` or `down` finds

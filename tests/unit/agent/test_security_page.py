@@ -12,7 +12,7 @@ from penstock.ipc import auth, descriptors, handlers, server
 from penstock.ipc.inbox import LATER
 from penstock.state.store import Store
 from penstock.values.fair import UserShare
-from penstock.workflow import admission, measure, owned, seen
+from penstock.workflow import admission, measure, seen
 from penstock_lab.mock.backend import virtual_cluster
 from places import PROJECT
 
@@ -69,7 +69,7 @@ def test_the_limits_are_those_of_the_program():
     assert f"{measure.MOST_OPEN:,} open workflows, {admission.MOST_STAGES:,} stages" in guide
     assert f"{admission._MOST_TEXT // 1_000_000} MB of text" in guide
     assert f"{measure.MOST_TEXT // 1_000_000} MB in all" in guide
-    assert f"asked for it {owned.UNSEEN_TRIES} times" in guide
+    assert f"asked for it {seen.UNSEEN_TRIES} times" in guide
     assert (handlers._CHEAP, f"up to {handlers._DEAREST:g}" in limits) == (0.01, True), "10 ms"
     assert f"{server._MAX_ANONYMOUS:,} a door, half of" in limits
     assert [descriptors.reserve(n) for n in (64, 1024, 10**6)] == [24, 128, 1024]
@@ -90,5 +90,5 @@ def test_the_limits_page_has_the_defaults():
         assert f"  {key}: {getattr(limits, key)}\n" in page
         assert f"| `{key}` |" in page
     assert limits.share == UserShare()
-    assert f"(asked {owned.UNSEEN_TRIES} times)" in page
-    assert seen.UNSEEN_PAUSE * (2 ** (owned.UNSEEN_TRIES - 1) - 1) == 225, "four minutes"
+    assert f"(asked {seen.UNSEEN_TRIES} times)" in page
+    assert seen.UNSEEN_PAUSE * (2 ** (seen.UNSEEN_TRIES - 1) - 1) == 225, "four minutes"

@@ -341,6 +341,25 @@ def test_the_user_cancels():
     assert d.runner.cancel(d.run, "again") is d.run
 
 
+def test_what_no_slurm_knows_any_more_can_be_cancelled():
+    """Of its jobs nothing is left in the queue nor in accounting, as in a new Slurm."""
+    d = Driver()
+    with_held_child(d)
+
+    def asked(times):
+        stages = tuple(replace(s, asked=times, asked_at=1790.0) if s.job else s for s in d.run.stages)
+        d.run = replace(d.run, stages=stages)
+
+    asked(50)
+    assert not [i for i in d.step(1800) if isinstance(i, Finished)], "silence alone ends nothing"
+    d.run = d.runner.cancel(d.run, "ann asked for it")
+    asked(4)
+    assert not [i for i in d.step(1810) if isinstance(i, Finished)]
+    asked(5)
+    assert d.step(1820) == [Finished(False, "ann asked for it")]
+    assert d.run.phase is RunPhase.CANCELLED and d.phases() == ["cancelled", "cancelled"]
+
+
 def test_cancelled_before_anything_was_submitted():
     d = Driver()
     d.run = d.runner.cancel(d.run, "no")
