@@ -69,7 +69,8 @@ def test_the_container_serves_as_soon_as_it_is_healthy_and_keeps_its_state(docke
         assert site.said("slurm", "root", "ps", "-o", "user=", "-C", "penstock").split() == ["penstock"], "never root"
         until("the workflow ends", lambda: phases(site, "slurm") == ["completed"], 120, 1.0)
         first = site.container("slurm")
-        site.said("slurm", "pst-alice", "bash", "-c", SUBMIT.replace("sleep 2", "sleep 600"))
+        longer = SUBMIT.replace("name: w,", "name: v,").replace("sleep 2", "sleep 600")
+        site.said("slurm", "pst-alice", "bash", "-c", longer)
         old = {int(n) for n in site.said("slurm", "pst-alice", "squeue", "-h", "-t", "all", "-o", "%A").split()}
         site.compose("down", "--timeout", "60")
         site.compose("up", "-d", "--no-build")
