@@ -277,7 +277,7 @@ class Executor:
             jobs = {job.id: job for job in await asked.jobs()}
             if cluster not in self._numbering:
                 self._numbering[cluster] = Numbering(self._store, cluster)
-            why = self._numbering[cluster].check(jobs.values())
+            why = self._numbering[cluster].check(jobs.values(), now)
             last = self._glanced[cluster] = Snapshot(now, jobs, {}, {}, () if why is None else (why,))
         return last
 

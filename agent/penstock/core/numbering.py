@@ -3,7 +3,7 @@
 That happens where slurmctld has lost its state, or where a state file is used with a new Slurm. Within one life numbers
 only grow, as the moments of submission do; so a job is of another life when its number had been given out before it was
 submitted, and nothing is left of the jobs before. A job that was requeued has a new moment, and says nothing; nor does
-a count that has come round at its end (`MaxJobId`).
+a count that has come round at its end (`MaxJobId`), or one that is behind by a few.
 """
 
 from __future__ import annotations
@@ -26,25 +26,27 @@ _LOCAL: Final = 26
 """Bits of a number that count; what is above them names the cluster of a federation."""
 _ROUND: Final = 60_000_000
 """From here on a count may have come to its end, which is 67,043,328 where the site has set none."""
+_FORGOTTEN: Final = 100
+"""So many of the latest numbers may be given out again: what a slurmctld that crashed had taken in its last seconds."""
 _FACT: Final = "job numbers"
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The highest number seen, and the latest submission (epoch s) that was known when it was seen first."""
+    """The highest number seen, and a moment (epoch s) by which it had been given out."""
 
     number: int = 0
-    submit: float = 0.0
+    given: float = 0.0
 
 
-def raised(mark: Mark, jobs: Iterable[Job]) -> Mark:
-    """The mark after a look that shows these."""
+def raised(mark: Mark, jobs: Iterable[Job], now: float) -> Mark:
+    """The mark after a look at `now` that shows these. Their submissions count, too, where our clock is behind."""
     seen = [job for job in jobs if not job.id >> _LOCAL]
     highest = max((job.id for job in seen), default=0)
     if highest <= mark.number:
         return mark
-    return Mark(highest, max(mark.submit, *(job.submit for job in seen)))
+    return Mark(highest, max(now, *(job.submit for job in seen)))
 
 
 def began_again(mark: Mark, jobs: Iterable[Job]) -> Job | None:
@@ -52,9 +54,9 @@ def began_again(mark: Mark, jobs: Iterable[Job]) -> Job | None:
     if not 0 < mark.number < _ROUND:
         return None
     seen = [job for job in jobs if not job.id >> _LOCAL and not job.restarts]
-    if any(job.submit <= mark.submit for job in seen):
+    if any(job.submit <= mark.given for job in seen):
         return None  # one of those before is there still
-    return min((job for job in seen if job.id <= mark.number), key=lambda job: job.id, default=None)
+    return min((job for job in seen if job.id <= mark.number - _FORGOTTEN), key=lambda job: job.id, default=None)
 
 
 class Numbering:
@@ -66,13 +68,13 @@ class Numbering:
         self._mark, self._why = Mark(), ""
         try:
             known = json.loads(store.fact(self._key) or "{}")
-            self._mark, self._why = Mark(int(known["number"]), float(known["submit"])), str(known["why"])
+            self._mark, self._why = Mark(int(known["number"]), float(known["given"])), str(known["why"])
         except (ValueError, KeyError, TypeError):
             pass
         self._kept = (self._mark, self._why)
 
-    def check(self, jobs: Iterable[Job]) -> str | None:
-        """Why nothing may be done after a look that shows these jobs; None: it may."""
+    def check(self, jobs: Iterable[Job], now: float) -> str | None:
+        """Why nothing may be done after a look at `now` that shows these jobs; None: it may."""
         seen = list(jobs)
         if not self._why and (job := began_again(self._mark, seen)) is not None:
             when = datetime.fromtimestamp(job.submit, UTC).strftime("%Y-%m-%d %H:%MZ")
@@ -83,14 +85,14 @@ class Numbering:
             )
             _log.error("nothing is done", why=self._why)
         elif not self._why:
-            self._mark = raised(self._mark, seen)
+            self._mark = raised(self._mark, seen, now)
         self._keep()
         return self._why or None
 
     def _keep(self) -> None:
         if self._kept == (self._mark, self._why):
             return
-        text = json.dumps({"number": self._mark.number, "submit": self._mark.submit, "why": self._why})
+        text = json.dumps({"number": self._mark.number, "given": self._mark.given, "why": self._why})
         try:
             self._store.remember(self._key, text)
         except StoreError as e:

@@ -62,7 +62,7 @@ class Observer:
         self.min_interval = min_interval
         self.stale_after = stale_after
         self.shared: Shared | None = None
-        self.check: Callable[[Iterable[Job]], str | None] = lambda _jobs: None
+        self.check: Callable[[Iterable[Job], float], str | None] = lambda _jobs, _at: None
         self.looks = 0
         self.failures = 0
         self._last: Snapshot | None = None
@@ -146,7 +146,7 @@ class Observer:
 
     def _checked(self, seen: Snapshot, now: float) -> Snapshot:
         """It is the last one from now on."""
-        if seen.usable and (why := self.check(seen.jobs.values())) is not None:
+        if seen.usable and (why := self.check(seen.jobs.values(), seen.taken_at)) is not None:
             seen = replace(seen, problems=(why,))
             self._rest = Rest(now, now + _REFUSED)
         self._last = seen
