@@ -6,12 +6,13 @@ import itertools
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from elastic_jobs import (
     PYTHON,
+    Elastic,
     agent,
     assert_all_done,
     by_chance,
@@ -184,51 +185,93 @@ print("difference", float((saved["weights"] - weights).abs().max()))
 """
 
 
+class Training:
+    """A training job: the steps that it has told of, and how many nodes its program says that it has use for."""
+
+    def __init__(self, job: Elastic, told: Callable[[], str]) -> None:
+        self._job = job
+        self._folder = job.home / f"elastic-{job.id}"
+        self._told = told
+        until("it has begun", self._folder.exists, 60)
+
+    def want(self, nodes: int) -> None:
+        (self._folder / "want").write_text(f"{nodes}\n")
+        (self._folder / "want").chmod(0o666)
+
+    def steps(self) -> list[tuple[int, int, float]]:
+        """Each with the number of its processes and the instant."""
+        found = re.findall(r"step (\d+) of (\d+) at ([\d.]+)", self._told())
+        return sorted(((int(s), int(n), float(t)) for s, n, t in found), key=lambda row: row[2])
+
+    def until_on(self, nodes: int) -> None:
+        until(f"it trains on {nodes} nodes", lambda: [n for _, n, _ in self.steps()][-3:] == [nodes] * 3, 240, 0.5)
+
+    def assert_exact(self, steps: int, python: str, home: Path, again: int) -> str:
+        """All steps done, at most so many twice, with the weights of an undisturbed run; the pauses, for telling."""
+        until("it is done", self._job.ended, 900)
+        assert self._job.state() == "COMPLETED", self._job.said()[-3000:]
+        rows = self.steps()
+        twice = len(rows) - len({step for step, _, _ in rows})
+        pause = max(b[2] - a[2] for a, b in itertools.pairwise(rows))
+        text = REFERENCE.format(folder=str(home), steps=steps, checkpoint=str(home / "training" / "checkpoint"))
+        done = self._job.cluster.run_as("alice", [python, "-c", text], check=True).stdout
+        assert {step for step, _, _ in rows} == set(range(steps)) and twice <= again
+        assert float(done.split()[-1]) <= 1e-6
+        return f"{twice} steps done twice, longest pause {pause:.1f} s, {done.strip()}"
+
+
+def prepare_training(home: Path) -> None:
+    (home / "trains.py").write_text((Path(__file__).parent / "elastic_trains.py").read_text())
+    shutil.rmtree(home / "training", ignore_errors=True)
+    (home / "training").mkdir()
+    (home / "training").chmod(0o777)
+
+
 @pytest.mark.timeout(1800, func_only=True)
 def test_torchrun_trains_on_one_four_and_two_nodes(
     agent: Agent, contained: Cluster, home: Path, torch_python: str
 ) -> None:
     agent.start()
     steps = 300
-    (home / "trains.py").write_text((Path(__file__).parent / "elastic_trains.py").read_text())
-    shutil.rmtree(home / "training", ignore_errors=True)
-    (home / "training").mkdir()
-    (home / "training").chmod(0o777)
+    prepare_training(home)
     run = f"trains.py training {steps} 0.3"
     elastic = {"min": 1, "max": 4, "use": "torchrun", "run": run, "python": torch_python, "interval": 0.5}
     job = submit_file(agent, {"name": "train", "time": "30m", "output": "elastic-%j.log", "elastic": elastic})
     folder = home / f"elastic-{job.id}"
-    until("it has begun", folder.exists, 60)
-
-    def want(nodes: int) -> None:
-        (folder / "want").write_text(f"{nodes}\n")
-        (folder / "want").chmod(0o666)
-
-    def trained() -> list[tuple[int, int, float]]:
-        """Steps, each with the number of its processes and the instant."""
-        text = "".join(p.read_text(errors="replace") for p in folder.glob("*.out"))
-        found = re.findall(r"step (\d+) of (\d+) at ([\d.]+)", text)
-        return sorted(((int(s), int(n), float(t)) for s, n, t in found), key=lambda row: row[2])
-
-    def until_trained(nodes: int) -> None:
-        until(f"it trains on {nodes} nodes", lambda: [n for _, n, _ in trained()][-3:] == [nodes] * 3, 240, 0.5)
-
-    want(2)
-    until_trained(2)
-    want(4)
-    until_trained(4)
-    want(2)
+    training = Training(job, lambda: "".join(p.read_text(errors="replace") for p in folder.glob("*.out")))
+    for nodes in (2, 4):
+        training.want(nodes)
+        training.until_on(nodes)
+    training.want(2)
     job.until_said("shrunk 4 -> 2 nodes", 120)
-    until_trained(2)
-    until("it is done", job.ended, 900)
-    assert job.state() == "COMPLETED", job.said()[-3000:]
-    rows = trained()
-    print(set(re.findall(r"by \w+ on \S+", "".join(p.read_text(errors="replace") for p in folder.glob("*.out")))))
-    again = len(rows) - len({step for step, _, _ in rows})
-    pause = max(b[2] - a[2] for a, b in itertools.pairwise(rows))
-    text = REFERENCE.format(folder=str(home), steps=steps, checkpoint=str(home / "training" / "checkpoint"))
-    done = contained.run_as("alice", [torch_python, "-c", text], check=True).stdout
-    print(f"torchrun: {again} steps done twice, longest pause {pause:.1f} s, {done.strip()}")
-    assert {step for step, _, _ in rows} == set(range(steps)) and again <= 4
-    assert float(done.split()[-1]) <= 1e-6
+    training.until_on(2)
+    print("torchrun:", training.assert_exact(steps, torch_python, home, again=4))
+    assert_nothing_left(contained)
+
+
+@pytest.fixture(scope="session")
+def ray_train_python() -> Iterator[str]:
+    packages = ["ray[train]==2.60.0", "torch==2.13.0+cpu"]
+    with environment("ray-train", packages, [], os.environ.get("PENSTOCK_RAY_TRAIN", "")) as programs:
+        yield str(programs / "python")
+
+
+@pytest.mark.timeout(2400, func_only=True)
+def test_ray_train_trains_on_one_three_and_two_nodes(
+    agent: Agent, contained: Cluster, home: Path, ray_train_python: str
+) -> None:
+    agent.start()
+    steps, python = 200, ray_train_python
+    prepare_training(home)
+    (home / "ray_trains.py").write_text((Path(__file__).parent / "elastic_ray_trains.py").read_text())
+    elastic = {"min": 1, "max": 3, "use": "ray", "run": f"{python} ray_trains.py training {steps} 0.3 3"}
+    elastic |= {"slots": 1, "python": python, "interval": 0.5}
+    job = submit_file(agent, {"name": "train", "time": "40m", "output": "elastic-%j.log", "elastic": elastic})
+    told = home / "training" / "steps"
+    training = Training(job, lambda: told.read_text() if told.exists() else "")
+    for nodes in (1, 3, 2):
+        training.want(nodes)
+        training.until_on(nodes)
+    # What follows the last checkpoint that Ray has taken is done again, with each of the two resizes.
+    print("Ray Train:", training.assert_exact(steps, python, home, again=8))
     assert_nothing_left(contained)
