@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import sqlite3
 import time
@@ -54,6 +55,7 @@ _LOOK: Final = 3.0  # s between two looks at the queue
 _ENDED: Final = frozenset(
     {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
 )
+_NAMES: Final = re.compile(r"\bn\d+(,n\d+)*\b|\b\d+\b")  # of nodes and jobs, in what is counted
 _UNUSED: Final = ("joining", "offered")
 _WRITTEN: Final = 2.0  # s between a look at the agent's state and what was done upon it
 _DEAD: Final = 2.0  # s within which a program has heard that new processes were killed
@@ -70,7 +72,7 @@ def _settings(cluster: Cluster) -> dict[str, dict[str, Any]]:
         "user_submissions_burst": _OFTEN,
         "user_submissions_per_hour": _OFTEN,
     }
-    mine["dmr"] |= {"policy": "random", "cooldown": 0}
+    mine["dmr"] |= {"policy": "random", "cooldown": 0, "accept_timeout": 60}
     mine["malleable"] = {"backend": "companion"}
     return {OWNER: mine}
 
@@ -236,7 +238,7 @@ class _Resizes:
             else:
                 sort = "failed" if "accepted" in json.loads(marks) else "withdrawn"
                 found[sort] += 1
-                found[f"{sort}: {kind}, {outcome}"] += 1
+                found[f"{sort}: {kind}, {_NAMES.sub('…', outcome)}"] += 1
         return found
 
     def _holders(self) -> dict[str, int]:
@@ -292,6 +294,8 @@ class _Resizes:
 
     def _node_back(self, node: str) -> None:
         self._dead.discard(node)
+        # As slurmctld would have found out in the end, which asks rarely here: jobs on it have failed.
+        self.site.slurm("scontrol", "update", f"nodename={node}", "state=down", "reason=soak")
         self.site.start_node(node)
         self._resume([node])
         self.event(f"{node} is back")
@@ -381,10 +385,8 @@ class _Resizes:
         self.site.mood(Mood())
         self.agenda.clear()
         self._ambush = None
-        for node in self.site.cluster.nodes:
-            self.site.start_node(node)
-        self._resume(list(self._dead) or list(self.site.cluster.nodes[:1]))
-        self._dead.clear()
+        for node in list(self._dead):
+            self._node_back(node)
         end = time.time() + _CALM
         while time.time() < end and not self._settled():
             self._step()
