@@ -80,7 +80,7 @@ def test_the_container_serves_as_soon_as_it_is_healthy_and_keeps_its_state(docke
         new = int(site.said("slurm", "pst-alice", "sbatch", "--parsable", "-N1", "-t9", "--wrap", "sleep 500"))
         assert new > max(old), "no number is used again: what is known by one would be another job"
         site.said("slurm", "root", "penstock", "cancel", "2")
-        until("what is gone is given up", lambda: phases(site, "slurm")[1] == "cancelled", 180, 1.0)
+        until("what is gone is given up", lambda: phases(site, "slurm")[1] == "cancelled", 360, 1.0)
         assert site.said("slurm", "pst-alice", "squeue", "-h", "-j", str(new), "-o", "%T") == "RUNNING"
     finally:
         site.down()
