@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.config import Config
@@ -48,8 +48,8 @@ async def used_memory(config: Config, backend: Reader, ago: float) -> UsedMemory
         shown = await looks.steps(STEP_FIELDS, login(os.geteuid()), ago)
         jobs = memory_of(step_rows(shown.text, shown.separator))
     except (SlurmUnavailable, ParseError) as error:
-        return UsedMemory({}, str(error), about.unscheduled, about.kept)
-    return UsedMemory(jobs, "", about.unscheduled, about.kept)
+        return replace(about, unknown=str(error))
+    return replace(about, jobs=jobs)
 
 
 def megabytes(size: float) -> str:

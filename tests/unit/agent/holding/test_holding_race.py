@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_holding_runs import CHANGES, Killed, World
+from test_holding_runs import Killed, World, killed_after
 
 from penstock.api import JobSpec, JobState, ReservationSpec
 from penstock.errors import NotPermitted
@@ -164,24 +164,7 @@ def test_killed_at_any_request_no_stage_runs_twice(call, tmp_path):
     jobs = [stage.job for stage in world.begin().stages]
     world.run(world.backend.hold(jobs[0]))
     world.grant("a", "b")
-    left = [call]
-
-    def dying(name):
-        real = getattr(type(world.backend), name)
-
-        async def method(*args, **more):
-            answer = await real(world.backend, *args, **more)
-            left[0] -= 1
-            if left[0] < 0:
-                for each in CHANGES:
-                    delattr(world.backend, each)
-                raise Killed
-            return answer
-
-        return method
-
-    for each in CHANGES:
-        setattr(world.backend, each, dying(each))
+    killed_after(world.backend, call)
     for at in (10, 950, 1070, 1080, 1081, 1150, 1200, 1300, 1400, 1500, 1600, 2500):
         try:
             if at == 1081:

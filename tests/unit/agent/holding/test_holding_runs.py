@@ -461,6 +461,28 @@ def test_a_slot_that_an_operator_has_moved_is_where_its_reservation_is():
     assert (wanted.start - world.start, wanted.nodelist) == (1700, ("n1", "n2"))
 
 
+def killed_after(backend, call):
+    """The process dies right after its changing request number `call` (from 0) was done; the next ones are as ever."""
+    left = [call]
+
+    def dying(name):
+        real = getattr(type(backend), name)
+
+        async def method(*args, **more):
+            answer = await real(backend, *args, **more)
+            left[0] -= 1
+            if left[0] < 0:
+                for each in CHANGES:
+                    delattr(backend, each)
+                raise Killed
+            return answer
+
+        return method
+
+    for each in CHANGES:
+        setattr(backend, each, dying(each))
+
+
 @pytest.mark.parametrize("up", [False, True])
 @pytest.mark.parametrize("call", range(12))
 def test_killed_at_any_request_it_goes_on_from_the_store(call, up):
@@ -469,24 +491,7 @@ def test_killed_at_any_request_it_goes_on_from_the_store(call, up):
     world.begin()
     if up:
         moves_up(world)
-    left = [call]
-
-    def dying(name):
-        real = getattr(type(world.backend), name)
-
-        async def method(*args, **more):
-            answer = await real(world.backend, *args, **more)
-            left[0] -= 1
-            if left[0] < 0:
-                for each in CHANGES:
-                    delattr(world.backend, each)
-                raise Killed
-            return answer
-
-        return method
-
-    for each in CHANGES:
-        setattr(world.backend, each, dying(each))
+    killed_after(world.backend, call)
     for at in (10, 20, 30, 101, 410, 801, 900, 1400, 1410, 1420, 1501, 1600, 1700, 3001, 3100, 3110):
         try:
             world.to(at)
