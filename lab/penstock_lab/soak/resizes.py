@@ -93,7 +93,7 @@ class _Resizes:
         self.agenda = Agenda(self.draw, self._until)
         self.mishaps = Mishaps(place, self.draw, self.counts, self.event)
         self._environment: dict[str, str] = {}
-        self._dead: set[str] = set()
+        self._gone: dict[str, Callable[[str], None]] = {}  # nodes, and how they come back
         self._ambush: Callable[[dict[str, Any], list[str]], None] | None = None
         self._looked = self._told = 0.0
 
@@ -260,7 +260,7 @@ class _Resizes:
         """And bring it back; who has used it is marked."""
         began = time.time()
         self._users(node, began, began + _DEAD, job)
-        self._dead.add(node)
+        self._gone[node] = self._node_back
         self.site.cluster.kill_node(node)
         self.counts["nodes killed"] += 1
         self.counts[f"nodes killed: {why}"] += 1
@@ -293,32 +293,38 @@ class _Resizes:
         return any(f"JobId={one.job} missing from" in line for line in log.read_text(errors="replace").splitlines())
 
     def _node_back(self, node: str) -> None:
-        self._dead.discard(node)
+        self._gone.pop(node, None)
         # As slurmctld would have found out in the end, which asks rarely here: jobs on it have failed.
         self.site.slurm("scontrol", "update", f"nodename={node}", "state=down", "reason=soak")
         self.site.start_node(node)
         self._resume([node])
         self.event(f"{node} is back")
 
+    def _node_up(self, node: str) -> None:
+        """One that was set down by word alone. Its slurmd lives, so it may be back already, with a job on it."""
+        self._gone.pop(node, None)
+        self._resume([node])
+        self.event(f"{node} is up")
+
     def _resume(self, nodes: list[str]) -> None:
         self.site.slurm("scontrol", "update", f"nodename={','.join(nodes)}", "state=resume")
 
     def _idle_node_dies(self) -> None:
         busy = self._holders()
-        free = [node for node in self.site.cluster.nodes if node not in busy and node not in self._dead]
+        free = [node for node in self.site.cluster.nodes if node not in busy and node not in self._gone]
         if free and busy:
             self._kill_node(self.draw.choice(free), "idle")
 
     def _used_node_dies(self) -> None:
         """One of a companion: the program may end by it, and its other companions have to be given back."""
         used = [c["nodes"] for s in self._known().values() for c in s["companions"] if s["phase"] == "idle"]
-        nodes = [node for some in used for node in some if node not in self._dead]
+        nodes = [node for some in used for node in some if node not in self._gone]
         if nodes:
             self._kill_node(self.draw.choice(nodes), "in use")
 
     def _first_node_dies(self) -> None:
         nodes = [state["nodes"][0] for state in self._known().values() if state["nodes"]]
-        if nodes := [node for node in nodes if node not in self._dead]:
+        if nodes := [node for node in nodes if node not in self._gone]:
             self._kill_node(self.draw.choice(nodes), "the first of a job")
 
     def _lay_ambush(self) -> None:
@@ -333,7 +339,7 @@ class _Resizes:
             return
         state = self.draw.choice(fresh)
         said = self.site.slurm("squeue", "-h", "-t", "R", "-j", str(state["resizer"]), "-o", "%N").strip()
-        if nodes := [node for node in (expand_hosts(said) if said else []) if node not in self._dead]:
+        if nodes := [node for node in (expand_hosts(said) if said else []) if node not in self._gone]:
             self._ambush = None
             what(state, nodes)
 
@@ -344,11 +350,11 @@ class _Resizes:
         """An administrator's word, upon which Slurm ends the companion."""
         node, began = self.draw.choice(nodes), time.time()
         self.site.slurm("scontrol", "update", f"nodename={node}", "state=down", "reason=soak")
-        self._dead.add(node)
+        self._gone[node] = self._node_up
         self.counts["nodes set down"] += 1
         self.event(f"{node} is set down (of a companion of job {state['job']}, {state['phase']})")
         self._users(node, began, time.time() + _KILLED, state["job"])
-        self.agenda.at(time.time() + self.draw.choice((1.0, 30.0)), lambda: self._node_back(node))
+        self.agenda.at(time.time() + self.draw.choice((1.0, 30.0)), lambda: self._node_up(node))
 
     def _unused_cancelled(self, state: dict[str, Any], nodes: list[str]) -> None:
         began = time.time()
@@ -385,8 +391,8 @@ class _Resizes:
         self.site.mood(Mood())
         self.agenda.clear()
         self._ambush = None
-        for node in list(self._dead):
-            self._node_back(node)
+        for node, back in list(self._gone.items()):
+            back(node)
         end = time.time() + _CALM
         while time.time() < end and not self._settled():
             self._step()
