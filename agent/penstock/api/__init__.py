@@ -155,6 +155,11 @@ class Job:
         return self.num_nodes if self.min_nodes is None else self.min_nodes
 
     @property
+    def head(self) -> int:
+        """The number that it was submitted under: of a task its array's."""
+        return self.array_job or self.id
+
+    @property
     def running(self) -> bool:
         """Whether the job runs right now and may be resized."""
         return self.state in (JobState.RUNNING, JobState.RESIZING)

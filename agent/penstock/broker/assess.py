@@ -10,6 +10,7 @@ from typing import Final
 
 from penstock.api import Owner, OwnerLimits
 from penstock.broker.clusters import ClusterView
+from penstock.broker.futures import foreseen
 from penstock.broker.ownlimits import beyond, longest
 from penstock.broker.partitions import Candidate, candidates
 from penstock.broker.scripts import directives
@@ -20,6 +21,7 @@ from penstock.broker.tasks import Bag
 from penstock.broker.tq import Expectations, expectations
 from penstock.config import Config
 from penstock.errors import Infeasible, PenstockError
+from penstock.future.replay import OwnJob
 from penstock.select.correction import Corrections
 from penstock.select.ranking import NO_WAIT, Affinity, RankedRow, Wait, rank
 from penstock.select.rework import Preemptions, expected_rework
@@ -36,7 +38,8 @@ _ASKED: Final = 12
 class Assessed:
     """A candidate for a bag. `why`: not viable. `starts` (s from now) are those of further jobs, `own` those of the
     bag's jobs that wait there already. `slurm` and `week` are what Slurm and the paper's way say of the wait (s).
-    `rework` is what preemption is expected to cost (s), by `preemptions`."""
+    `rework` is what preemption is expected to cost (s), by `preemptions`, `scatter` how far run times fall from what is
+    predicted (`Lane`). `drawn`: each of `starts` as it may come (s, ascending), where they were drawn."""
 
     candidate: Candidate
     view: ClusterView
@@ -49,6 +52,19 @@ class Assessed:
     week: float | None = None
     preemptions: Preemptions | None = None
     rework: float = 0.0
+    scatter: float = 0.0
+    drawn: Sequence[Sequence[float]] = ()
+
+    @property
+    def lane(self) -> Lane:
+        """For a bag; what it shares with others is not said."""
+        return Lane(self.candidate.name, self.starts, self.shape.run + self.rework, self.shape.per, {}, self.scatter)
+
+    def starts_at(self, quantile: float) -> Sequence[float]:
+        """As late as the starts may be with that probability (s from now)."""
+        if self.drawn:
+            return [each[min(int(quantile * len(each)), len(each) - 1)] for each in self.drawn]
+        return calibrated(self.starts, self.wait.at(quantile), self.starts[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +160,12 @@ async def assess(
             continue
         mine = (own or {}).get(candidate.cluster, ())
         jobs = -(-count // made.per)
-        plan = planned(view.snapshot, candidate, made.units, made.limit, max(jobs, 1), made.run, mine)
-        found.append(_weighed(bag, candidate, view, waits, made, plan, slurm))
+        one = OwnJob(made.units, made.limit, made.run)
+        plan = foreseen(view.snapshot, candidate, one, max(jobs, 1), waits.past, mine)
+        if plan is None:
+            plan = planned(view.snapshot, candidate, made.units, made.limit, max(jobs, 1), made.run, mine)
+        scatter = corrections.scatter(bag.task.name, candidate.name) or 0.0
+        found.append(replace(_weighed(bag, candidate, view, waits, made, plan, slurm), scatter=scatter))
     return found
 
 
@@ -185,21 +205,26 @@ def _weighed(
         if rework == math.inf:
             often = f"every {1 / preemptions.rate:.0f} s"
             return Assessed(candidate, view, made, f"jobs there are preempted {often}: it would hardly ever be done")
+    further, own = plan.further, plan.own
+    if not plan.drawn:
+        further = calibrated(further, wait.expected, first)
+        own = {
+            job: outlasting(calibrated(starts, wait.expected, first), starts, plan.waited[job])
+            for job, starts in own.items()
+        }
     return Assessed(
         candidate,
         view,
         made,
         None,
         wait,
-        tuple(calibrated(plan.further, wait.expected, first)),
-        {
-            job: outlasting(calibrated(starts, wait.expected, first), starts, plan.waited[job])
-            for job, starts in plan.own.items()
-        },
+        tuple(further),
+        own,
         slurm,
         waits.last_week(candidate, made),
         preemptions,
         rework,
+        drawn=plan.drawn,
     )
 
 
@@ -207,12 +232,10 @@ def lanes_of(assessed: Sequence[Assessed], quantile: float | None = None) -> lis
     """The viable candidates as lanes; with a quantile, as late as they may be with that probability."""
     viable = [a for a in assessed if a.why is None]
     return [
-        Lane(
-            a.candidate.name,
-            a.starts if quantile is None else calibrated(a.starts, a.wait.at(quantile), a.starts[0]),
-            a.shape.run + a.rework,
-            a.shape.per,
-            _shared(a.candidate, [other.candidate for other in viable]),
+        replace(
+            a.lane,
+            starts=a.starts if quantile is None else a.starts_at(quantile),
+            shared=_shared(a.candidate, [other.candidate for other in viable]),
         )
         for a in viable
     ]

@@ -162,7 +162,7 @@ def _pending(
         for index, start in zip(indices, starts, strict=False):
             key = len(found)
             where[key] = (array, index)
-            found.append(Pending(key, array.lane, len(array.pieces[index]), start, here.shape.run + here.rework))
+            found.append(Pending(key, array.lane, len(array.pieces[index]), start, here.lane.longest(len(indices))))
     return found, where
 
 

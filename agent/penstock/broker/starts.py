@@ -2,7 +2,8 @@
 
 Whole nodes or CPUs are counted, not named, on the picture that every plan is made of (`future.cluster`). Others' jobs
 end by their time limits, the bag's own by their predicted run times; the plan is late by how much users ask for more
-than they need, which `calibrated` corrects by what was learned of waits. Pure.
+than they need, which `calibrated` corrects by what was learned of waits. Where it is known how much that is, `futures`
+draws them instead. Pure.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ _FACTORS: Final = (0.1, 4.0)
 @dataclass(frozen=True, slots=True)
 class Starts:
     """Seconds from now: of the bag's own tasks that wait, by their job and in the order of the array, and of as many
-    further jobs as were asked for (fewer, if they never fit). `waited` is how long those of `own` have waited (s)."""
+    further jobs as were asked for (fewer, if they never fit). `waited` is how long those of `own` have waited (s).
+    `drawn`: of each of the further jobs, ascending, where they were drawn; the others are medians then."""
 
     own: Mapping[int, Sequence[float]]
     further: Sequence[float]
     waited: Mapping[int, float]
+    drawn: Sequence[Sequence[float]] = ()
 
 
 def planned(
@@ -53,13 +56,13 @@ def planned(
     cluster = Cluster.of(snapshot, Unknown(endless=YEAR))
     now, lasts = int(cluster.now), (max(run, 1.0), max(limit, run, 1.0))
     line = list(_in_line(cluster, candidate, own))
-    mine = [(job, (ask.nodes, min(ask.duration, lasts[1]), ask.after)) for job, ask in line if _number(job) in own]
+    mine = [(job, (ask.nodes, min(ask.duration, lasts[1]), ask.after)) for job, ask in line if job.head in own]
     begins: list[float] = []
     if mine:
         # By their limits, as the scheduler sees them, they are ahead of who comes after them.
         profile = _free(cluster, candidate, run, own)
         for job, ask, taken in [(job, ask, place(profile, ask, now)) for job, ask in line]:
-            if taken is not None and _number(job) in own:
+            if taken is not None and job.head in own:
                 profile.open(ask.nodes, taken[0], taken[0] + ask.duration)
         begins = list(_waves(profile, [ask for _, ask in mine], lasts[0], now))
     profile = _free(cluster, candidate, run, own)
@@ -67,10 +70,10 @@ def planned(
     waited: dict[int, float] = {}
     for (job, (units_of_it, *_)), begin in zip(mine, begins, strict=False):
         profile.block(units_of_it, begin, begin + lasts[0])
-        found.setdefault(_number(job), []).append(float(begin - now))
-        waited[_number(job)] = cluster.now - job.submit
+        found.setdefault(job.head, []).append(float(begin - now))
+        waited[job.head] = cluster.now - job.submit
     for job, ask in line:
-        if _number(job) not in own:
+        if job.head not in own:
             place(profile, ask, now)
     further = _waves(profile, [(units, lasts[1], now)] * count if units > 0 else [], lasts[0], now)
     return Starts(found, [float(begin - now) for begin in further], waited)
@@ -100,16 +103,12 @@ def _waves(profile: Counted, asks: Sequence[tuple[int, float, float]], run: floa
         yield at
 
 
-def _number(job: Job) -> int:
-    return job.array_job or job.id
-
-
 def _free(cluster: Cluster, candidate: Candidate, run: float, own: Collection[int]) -> Counted:
     """What of the candidate is free when nobody waits; the bag's own jobs end when they are expected to."""
     ends = {
         held.job.id: max(held.job.start + run, cluster.now + 1)
         for held in cluster.held
-        if _number(held.job) in own and held.job.start is not None
+        if held.job.head in own and held.job.start is not None
     }
     nodes = cluster.mask(candidate.nodes)
     if candidate.whole:
@@ -127,12 +126,12 @@ def _in_line(cluster: Cluster, candidate: Candidate, own: Collection[int]) -> It
     knows when they start come last, as if they lacked nothing but nodes."""
     others, nodes = 0, cluster.mask(candidate.nodes)
     for entry in cluster.queue(cluster.nodes_of(candidate.partition.name), tasks=_MOST_WAITING):
-        mine = _number(entry.job) in own
+        mine = entry.job.head in own
         others += not mine
         if mine or others <= _MOST_WAITING:
             yield entry.job, entry.ask if candidate.whole else entry.ask._replace(nodes=max(entry.job.num_cpus, 1))
     for job in cluster.snapshot.pending(candidate.partition.name):
-        if _number(job) in own and job.id not in cluster.by_job and not job.put_off:
+        if job.head in own and job.id not in cluster.by_job and not job.put_off:
             units = max(job.least_nodes if candidate.whole else job.num_cpus, 1)
             for _ in range(max(job.tasks, 1)):
                 yield job, Ask(job.id, units, YEAR, nodes)

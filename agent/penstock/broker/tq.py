@@ -18,6 +18,7 @@ from penstock.broker.shape import JobShape
 from penstock.config import Config
 from penstock.errors import Infeasible, NotPermitted, PenstockError, StoreError
 from penstock.predictions.history import complete, usual
+from penstock.predictions.known import kept_past, known_by
 from penstock.select.buckets import Waited, mean_wait
 from penstock.select.ranking import Wait
 from penstock.select.rework import Preemptions, rate_of
@@ -39,7 +40,8 @@ _BOUND: Final = 0.95
 
 
 class Expectations:
-    """What is expected of the waits in one cluster. `usual` are the user's usual account and QOS."""
+    """What is expected of the waits in one cluster. `usual` are the user's usual account and QOS, `past` is
+    what became of jobs there, with the user's own by accounting."""
 
     def __init__(
         self, config: Config, view: ClusterView, records: Sequence[AccountingRecord], state: Store | None
@@ -47,6 +49,7 @@ class Expectations:
         self._view = view
         self._records = records
         self.usual = usual(records)
+        self.past = known_by(kept_past(config, view.cluster, view.snapshot)[0], records)
         self._watch = QueueWatch(QueueLearner(config.agent.seed or 0))
         self._hints: Hints = {}
         # Nothing is kept of what is imported: accounting is read anew each time.
@@ -95,10 +98,12 @@ class Expectations:
         plan of the queue says."""
         geometry = self._geometry(candidate, shape, options)
         hints: dict[str, float] = {} if slurm is None else {"slurm": slurm}
-        seen = self._watch.expect(geometry, self._view.backend.whoami()) if candidate.whole else plan
+        # What has learned from no start yet plans by limits alone, which is late.
+        learned = candidate.whole and len(self._watch.learner) > 0
+        seen = self._watch.expect(geometry, self._view.backend.whoami()) if learned else plan
         if seen is not None:
             hints["queue"] = seen
-            most = self._watch.bound(seen) if candidate.whole else None
+            most = self._watch.bound(seen) if learned else None
             if most is not None:
                 hints[PLANNED] = most
         self._hints = hints

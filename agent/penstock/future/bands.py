@@ -96,13 +96,11 @@ def likely_starts(
 
 
 def queue_starts(
-    present: Present, past: QueuePast, places: Sequence[int], seed: int = 0, work: float = math.inf
+    drawing: Drawing, places: Sequence[int], work: float = math.inf, futures: int = FUTURES
 ) -> Generator[int, None, list[list[float]]]:
     """When each of those who wait at these places of `Present.waiting` starts; see `drawn_starts`."""
     return (
-        yield from _drawn(
-            Drawing(present, past, seed), lambda draw: replay_queue(present, draw, places, depth=_ALL), work
-        )
+        yield from _drawn(drawing, lambda draw: replay_queue(drawing.present, draw, places, depth=_ALL), work, futures)
     )
 
 
@@ -111,38 +109,41 @@ def drawn_starts(
     jobs: Callable[[Draw], Sequence[OwnJob]],
     by_submission: bool = False,
     work: float = math.inf,
+    futures: int = FUTURES,
 ) -> Generator[int, None, list[list[float]]]:
-    """When each job starts in each of 40 drawn futures, ascending; `jobs` says how long they run in one. There are
+    """When each job starts in each of so many drawn futures, ascending; `jobs` says how long they run in one. There are
     fewer futures where they take more `work` than that (about 2 microseconds each), and none at all (an empty list)
-    where it is not enough for 20: a deep queue."""
+    where it is not enough for 20, or all: a deep queue."""
     return (
         yield from _drawn(
             drawing,
             lambda draw: replay(drawing.present, draw, jobs(draw), by_submission=by_submission, depth=_ALL),
             work,
+            futures,
         )
     )
 
 
 def _drawn(
-    drawing: Drawing, follow: Callable[[Draw], Generator[int, None, list[Span]]], work: float
+    drawing: Drawing, follow: Callable[[Draw], Generator[int, None, list[Span]]], work: float, futures: int
 ) -> Generator[int, None, list[list[float]]]:
-    futures: list[list[Span]] = []
+    fewest = min(futures, _FEWEST)
+    found: list[list[Span]] = []
     spent = 0
-    while len(futures) < FUTURES and (spent < work or len(futures) < _FEWEST):
-        parts, here = follow(drawing.draw(len(futures))), 0
+    while len(found) < futures and (spent < work or len(found) < fewest):
+        parts, here = follow(drawing.draw(len(found))), 0
         while True:
             try:
                 done = next(parts)
             except StopIteration as end:
-                futures.append(end.value)
+                found.append(end.value)
                 break
             here += done
-            if here > work / _FEWEST:
+            if here > work / fewest:
                 return []
             yield done
         spent += here
-    return [sorted(span.start for span in spans) for spans in zip(*futures, strict=True)]
+    return [sorted(span.start for span in spans) for spans in zip(*found, strict=True)]
 
 
 def band_of(starts: Sequence[float], now: float, wider: float = 0.0) -> Band:

@@ -15,8 +15,9 @@ A draw is given by a seed and a number alone. So every cut that is tried meets t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -39,10 +40,13 @@ _RUNNING, _WAITING, _ARRIVALS, _OWN, _WHICH, _COMMON = 0, 1, 2, 3, 4, 6
 
 
 class Drawing:
-    """Draws futures of this present out of this past; `draw(k)` is the k-th, counted from 0."""
+    """Draws futures of this present out of this past; `draw(k)` is the k-th, counted from 0. `known` are run times (s)
+    of those who wait that are not to be drawn, by their place."""
 
-    def __init__(self, present: Present, past: QueuePast, seed: int) -> None:
-        self.present, self.past, self.seed = present, past, seed
+    def __init__(
+        self, present: Present, past: QueuePast, seed: int, known: Mapping[int, float] = MappingProxyType({})
+    ) -> None:
+        self.present, self.past, self.seed, self.known = present, past, seed, known
         self._used = _ascending(past.used)
         self._by_user = {user: np.sort(np.array(shares)) for user, shares in past.by_user.items()}
         self._users = sorted({job.user for job in present.running}.union(j.user for j in present.waiting) - {""})
@@ -122,8 +126,8 @@ class Draw:
         self.ends: Sequence[float] = drawing.ends(number)
         shares = drawing.shares_of([job.user for job in present.waiting], number, _WAITING)
         self.runs: Sequence[float] = [
-            max(float(share) * min(job.limit, _LONGEST), 1.0)
-            for job, share in zip(present.waiting, shares, strict=True)
+            max(drawing.known.get(place, float(share) * min(job.limit, _LONGEST)), 1.0)
+            for place, (job, share) in enumerate(zip(present.waiting, shares, strict=True))
         ]
         self._random = drawing.generator(number, _ARRIVALS)
         self._own = drawing.generator(number, _OWN)

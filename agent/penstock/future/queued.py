@@ -13,6 +13,7 @@ from typing import Any, Final
 from penstock.api import Snapshot
 from penstock.future.bands import Band, band_of, queue_starts
 from penstock.future.cluster import Cluster
+from penstock.future.draws import Drawing
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.present import Present
 from penstock.future.turns import believed
@@ -97,7 +98,7 @@ def likely_queue(
             if starts or (places and len(here) <= most):
                 continue
             places = [place for _order, place in here[:most]]
-            starts, took = yield from _counted(queue_starts(present, past, places, work=max(work - done, 0)))
+            starts, took = yield from _counted(queue_starts(Drawing(present, past, 0), places, max(work - done, 0)))
             done += took
         if len(starts) < len(here):
             why = DEEP

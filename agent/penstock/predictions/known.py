@@ -3,10 +3,11 @@ accounting tells of the caller's own jobs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import replace
 
-from penstock.api import Snapshot
+from penstock.api import AccountingRecord, Snapshot
 from penstock.config import Config
 from penstock.errors import NotPermitted, PenstockError, StoreError
 from penstock.future.bands import Misses
@@ -17,7 +18,7 @@ from penstock.slurm.base import Reader
 from penstock.state.ownership import is_readable
 from penstock.state.store import Store
 
-__all__ = ["kept_past", "known_past"]
+__all__ = ["kept_past", "known_by", "known_past"]
 
 
 def kept_past(config: Config, cluster: str, snapshot: Snapshot) -> tuple[QueuePast, Misses]:
@@ -36,8 +37,15 @@ async def known_past(config: Config, backend: Reader, cluster: str, snapshot: Sn
     past, misses = kept_past(config, cluster, snapshot)
     if len(past.used) < ENOUGH and config.asa.history:
         try:
-            own = used_in(await backend.history(since=backend.now() - config.asa.history))
+            past = known_by(past, await backend.history(since=backend.now() - config.asa.history))
         except PenstockError:
             return past, misses  # without accounting
-        past = replace(past, used=(*own, *past.used[len(past.own) :]), own=own)
     return past, misses
+
+
+def known_by(past: QueuePast, records: Iterable[AccountingRecord]) -> QueuePast:
+    """With what accounting tells of the caller's own jobs, where by the look at the queue too few are known."""
+    if len(past.used) >= ENOUGH:
+        return past
+    own = used_in(records)
+    return replace(past, used=(*own, *past.used[len(past.own) :]), own=own)

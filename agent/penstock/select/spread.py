@@ -7,17 +7,23 @@ time, so that the last of a large bag may end sooner elsewhere. Pure.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Final
 
 __all__ = ["Hysteresis", "JobMove", "Lane", "Pending", "ends", "makespan", "rebalance", "spread"]
+
+_NORMAL: Final = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
     """A resource as a bag sees it: when its first, second, … further job would start there (`starts`, seconds from now,
-    rising), how long each runs (`run`, s), and how many tasks it holds (`per`).
+    rising), how long each runs (`run`, s, the median), and how many tasks it holds (`per`). `scatter` is the standard
+    deviation of the logarithms of run times.
 
     `shared` names lanes that have nodes in common with it (partitions over the same nodes), with the part of this
     lane's nodes that are theirs as well: a job here takes so much of a place there.
@@ -28,6 +34,13 @@ class Lane:
     run: float
     per: int = 1
     shared: Mapping[str, float] = field(default_factory=dict)
+    scatter: float = 0.0
+
+    def longest(self, jobs: int) -> float:
+        """How long the longest of so many jobs runs (s): the median, of log-normal run times."""
+        if not self.scatter or jobs <= 1:
+            return self.run
+        return self.run * math.exp(self.scatter * _NORMAL.inv_cdf(0.5 ** (1 / jobs)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +90,10 @@ class _Places:
         self._taken: defaultdict[str, float] = defaultdict(float)
 
     def end(self, lane: Lane, jobs: int = 1) -> float | None:
-        """When the last of so many further jobs there would be done (s from now); None where they find no room."""
+        """When the last of so many further jobs there would be done (s from now), or the longest of all that were sent
+        there; None where they find no room."""
         place = int(self._taken[lane.name] + 1e-9) + jobs - 1
-        return lane.starts[place] + lane.run if place < len(lane.starts) else None
+        return lane.starts[place] + lane.longest(place + 1) if place < len(lane.starts) else None
 
     def take(self, lane: Lane, jobs: int = 1) -> None:
         """So many further jobs go there."""
@@ -125,7 +139,7 @@ def ends(taken: Mapping[str, int], lanes: Sequence[Lane]) -> dict[str, float]:
     for lane in lanes:
         if taken.get(lane.name):
             last = places.end(lane, 0)
-            found[lane.name] = lane.starts[-1] + lane.run if last is None else last
+            found[lane.name] = lane.starts[-1] + lane.longest(taken[lane.name]) if last is None else last
     return found
 
 

@@ -157,7 +157,7 @@ class QueueWatch:
         self._note_ends(snapshot)
         present = set()
         for job in snapshot.jobs.values():
-            key = job.array_job or job.id
+            key = job.head
             present.add(key)
             if job.pending and job.eligible is not None and key not in self._begun:
                 if key not in self._waiting:

@@ -196,7 +196,7 @@ class Carrier:
             given_up = {*run.discarded, slot.killed if slot else None}
             found = list(await self._backend.find(order.spec.name))
             if found and order.spec.array is not None:  # the tasks that have begun are the same job
-                arrays = {job.id: job.array_job or job.id for job in await self._backend.jobs()}
+                arrays = {job.id: job.head for job in await self._backend.jobs()}
                 found = sorted({arrays.get(job, job) for job in found})
             if not found:
                 since = max(self._book.runs[number].submitted_at - 60, now - _FARTHEST_BACK)

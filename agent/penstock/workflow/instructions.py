@@ -74,7 +74,7 @@ def as_one(rows: Sequence[Job]) -> Job:
     running = [row for row in live if row.state.holds_nodes]
     bad = [row for row in rows if row.state.ended and row.state is not JobState.COMPLETED]
     chosen = (running or live or bad or rows)[0]
-    chosen = replace(chosen, id=chosen.array_job or chosen.id)
+    chosen = replace(chosen, id=chosen.head)
     starts = [row.start for row in running or rows if row.start is not None]
     ends = [row.end for row in rows if row.end is not None]
     nodes = tuple(dict.fromkeys(node for row in running for node in row.nodes))

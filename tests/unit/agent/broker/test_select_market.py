@@ -7,6 +7,7 @@ import pytest
 from penstock.api import AccountingRecord, JobState, Node, Partition, Reservation, SiteConfig, Snapshot
 from penstock.broker.assess import Assessed, lanes_of
 from penstock.broker.clusters import ClusterView
+from penstock.broker.futures import foreseen
 from penstock.broker.partitions import candidates
 from penstock.broker.scripts import directives, script
 from penstock.broker.shape import hindrance, shape
@@ -15,6 +16,8 @@ from penstock.broker.starts import calibrated, outlasting, planned
 from penstock.broker.tasks import bag_at, entry_of
 from penstock.broker.tq import preemptions
 from penstock.errors import UserError
+from penstock.future.past import ENOUGH, QueuePast
+from penstock.future.replay import OwnJob
 from penstock.slurm.records import node_from_line, partition_from_line
 
 SITE = SiteConfig(
@@ -231,10 +234,10 @@ def place(snapshot, units=1, limit=100.0, count=3, run=50.0, own=(), site=SITE):
 def make_job():
     from penstock.api import Job, JobState
 
-    def build(number, names=(), *, width=1, end=None, limit=300.0, cpus=None, **more):
+    def build(number, names=(), *, width=1, end=None, limit=300.0, cpus=None, reason="", **more):
         runs = bool(names)
         return Job(
-            number, 1, "u", "a", "batch", "q", JobState.RUNNING if runs else JobState.PENDING, "", 0.0, 0.0,
+            number, 1, "u", "a", "batch", "q", JobState.RUNNING if runs else JobState.PENDING, reason, 0.0, 0.0,
             900.0 if runs else None, end, limit, len(names) or width, cpus or 4 * (len(names) or width), tuple(names),
             100 - number, **more,
         )  # fmt: skip
@@ -282,6 +285,49 @@ def test_a_job_that_asked_for_a_later_start_takes_nothing_before_it(queue, make_
 def test_a_reservation_to_come_is_kept_free(queue):
     held = Reservation("r", 1030.0, 1130.0, ("n1", "n2", "n3", "n4"), frozenset(), frozenset(), frozenset(), False)
     assert place(queue(reservations=[held]), count=1).further == [130.0]
+
+
+def drawn(snapshot, past, limit=100.0, count=3, run=50.0, own=(), site=SITE):
+    (found,) = offered(site, snapshot.partitions["batch"], snapshot.nodes)
+    return foreseen(snapshot, found, OwnJob(1, limit, run), count, past, own)
+
+
+FOURTH = QueuePast((0.25,) * ENOUGH)
+
+
+def test_others_are_foreseen_to_run_as_long_as_they_use_to(queue, make_job):
+    full = queue(make_job(1, ("n1", "n2", "n3", "n4"), end=2900.0, limit=2000.0), make_job(2, width=4, limit=400.0))
+    assert place(full, count=5).further == [2300.0] * 4 + [2350.0]
+    made = drawn(full, FOURTH, count=5)
+    # Job 1 ends 500 s after its start, which was 100 s ago, job 2 after 100 s more.
+    assert made.further == [500.0] * 4 + [550.0]
+    assert made.drawn == [[500.0] * 9] * 4 + [[550.0] * 9]
+
+
+def test_the_scheduler_goes_by_limits_also_in_what_is_foreseen(queue, make_job):
+    busy = queue(make_job(1, ("n1", "n2", "n3"), end=1900.0, limit=1000.0), make_job(2, width=4, limit=400.0))
+    assert drawn(busy, FOURTH, limit=900.0).further[0] == 0.0, "by limits it is done before job 2 begins"
+    assert drawn(busy, FOURTH, limit=901.0).further[0] == 250.0, "it waits for job 2, which begins and ends early"
+
+
+def test_own_jobs_are_foreseen_to_run_as_predicted(queue, make_job):
+    mine = make_job(2, array_job=2, tasks=3, limit=100.0)
+    full = queue(make_job(1, ("n1", "n2", "n3", "n4"), end=2900.0, limit=2000.0), mine)
+    made = drawn(full, FOURTH, own=[2], run=60.0, count=2)
+    assert made.own == {2: [400.0, 400.0, 400.0]} and made.waited == {2: 1000.0}
+    assert made.further == [400.0, 460.0]
+
+
+def test_where_nothing_is_foreseen_the_plan_stands(queue, make_job):
+    snapshot = queue(make_job(1, width=1))
+    assert drawn(snapshot, FOURTH) is not None
+    assert drawn(snapshot, QueuePast((0.25,) * (ENOUGH - 1))) is None, "too few are known"
+    assert drawn(snapshot, FOURTH, site=SHARED) is None, "nodes are shared"
+    two = replace(snapshot, nodes=snapshot.nodes | {"n4": replace(snapshot.nodes["n4"], features=("gpu",))})
+    kind = next(c for c in offered(SITE, two.partitions["batch"], two.nodes) if not c.constraint)
+    assert foreseen(two, kind, OwnJob(1, 100.0, 50.0), 1, FOURTH) is None, "it is but a part of its partition"
+    limited = queue(make_job(1, width=1, reason="QOSMaxJobsPerUserLimit"))
+    assert drawn(limited, FOURTH, own=[1]) is None, "nobody knows when the own job starts"
 
 
 def test_plans_are_calibrated_by_what_was_learned():

@@ -54,10 +54,10 @@ def test_those_who_wait_start_where_a_job_like_them_would_and_jobs_after_others_
     longer = Present(
         0.0, (1,), ((0,),), (0,), here.running, (*here.waiting, Waiting(2, 0, 600.0, 0.0, "bob")), (), {"batch": 0}
     )
-    first, second = at_once(queue_starts(longer, past, [0, 1]))
+    first, second = at_once(queue_starts(Drawing(longer, past, 0), [0, 1]))
     assert set(first) <= {900.0, 1800.0} and first[0] == 900.0, "when the running one ends"
     assert set(second) <= {1800.0, 2700.0, 3600.0}, "as one that is submitted now"
-    assert at_once(queue_starts(longer, past, [1])) == [second]
+    assert at_once(queue_starts(Drawing(longer, past, 0), [1])) == [second]
     chain = [OwnJob(2, 600.0, 300.0), OwnJob(1, 600.0, 300.0, (0,))]
     assert at_once(guaranteed_starts(here, [OwnJob(2, 600.0, 600.0), OwnJob(1, 600.0, 600.0, (0,))])) == [
         7200.0,

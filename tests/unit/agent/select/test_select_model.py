@@ -230,9 +230,34 @@ def test_corrections_learn_the_22_per_cent_of_one_resource():
         learned.observe("md", "osg", 100.0, 80.0)
     assert learned.factor("md", "osg") == pytest.approx(0.8, rel=0.05)
     with pytest.raises(ValueError):
-        Corrections.from_state({"version": 2})
+        Corrections.from_state({"version": 3})
     with pytest.raises(ValueError):
         Corrections.from_state({"version": 1, "tasks": {"md": {"osg": [1.0]}}})
+
+
+def test_the_scatter_of_run_times_is_learned():
+    learned = Corrections()
+    assert learned.scatter("md", "osg") is None
+    for actual in (80.0, 100.0, 125.0):
+        learned.observe("md", "osg", 100.0, actual)
+        learned.observe("md", "comet", 100.0, 40.0)
+    assert learned.scatter("md", "osg") == pytest.approx(math.log(1.25))
+    assert learned.scatter("md", "comet") == pytest.approx(0.0)
+    assert 0 < learned.scatter("md", "nowhere") < learned.scatter("md", "osg"), "that of all"
+    assert Corrections.from_state(learned.to_state()) == learned
+    assert learned.factor("md", "comet") == pytest.approx(0.4), "what does not scatter is not drawn to the others"
+    assert 0.9 < learned.factor("md", "osg") < 1.0
+    for squares in (-1.0, math.inf):
+        with pytest.raises(ValueError, match="squares"):
+            Corrections.from_state({"version": 2, "tasks": {"md": {"osg": [1.0, 2.0, squares, 1.0]}}})
+
+
+def test_corrections_of_the_last_release_are_read():
+    old = Corrections.from_state({"version": 1, "tasks": {"md": {"osg": [3 * math.log(0.8), 3.0]}}})
+    assert old.factor("md", "osg") == pytest.approx(0.8 ** (3.5 / 4)) and old.scatter("md", "osg") is None
+    for _ in range(60):
+        old.observe("md", "osg", 100.0, 80.0)
+    assert old.scatter("md", "osg") == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Spreading a bag over lanes, and moving what waits: pure."""
 
 import itertools
+import math
 
 import pytest
 from hypothesis import given
@@ -43,6 +44,14 @@ def test_partitions_over_the_same_nodes_are_not_counted_twice():
     assert ends({"small": 3, "wide": 2}, [wide, small]) == {"small": 30.0, "wide": 60.0}
     (move,) = rebalance([Pending(0, "a", 1, 100.0, 10.0), Pending(1, "a", 1, 90.0, 10.0)], both[1:], Hysteresis(95, 0))
     assert (move.key, move.to, move.end) == (0, "b", 10.0)
+
+
+def test_the_last_of_many_runs_longer_than_one():
+    steady, wild = Lane("steady", [30.0] * 99, 100.0), Lane("wild", [0.0] * 99, 100.0, scatter=0.5)
+    assert steady.longest(99) == 100.0 and wild.longest(1) == 100.0
+    assert wild.longest(2) == pytest.approx(100.0 * math.exp(0.5 * 0.5449), rel=1e-4)  # half of all pairs are shorter
+    assert spread(40, [steady, wild]) == {"wild": 1, "steady": 39}, "two there would end after those that start later"
+    assert makespan({"wild": 9}, [wild]) == wild.longest(9)
 
 
 @st.composite
