@@ -1,6 +1,6 @@
 """How much of the idle node time an elastic job uses beside rivals on a real Slurm, and what they lose: in pairs.
 
-    python -m penstock_lab.bench.elastic_slurm --out FILE [--rounds 8] [--at-once 2]    # root; 20 minutes each
+    python -m penstock_lab.bench.elastic_slurm --out FILE [--rounds 8] [--at-once 2] [--slower 1]  # root
 
 Each round has two throw-away Slurms of eight nodes with PrologFlags=Contain, side by side. Another user's same jobs
 arrive at both, as many as the nodes could run at a load of 0.6. On one of the nodes runs a job of ours: at the first
@@ -10,12 +10,16 @@ Slurm it keeps that node, at the second it is a farm of tasks of two seconds tha
     used    of the second: node time in which tasks ran on nodes that the farm had been lent, and ended
     late    by how much rivals started later than Slurm had ever expected of them (`squeue --start`, every 3 s)
 
+With --slower S others' jobs last S times as long and come as much more rarely, so that what idles does so for longer,
+and the window has 7.5 S minutes, 15 at least.
+
 Each round is a line of the file as soon as it is measured, and a second run goes on behind them.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 import threading
@@ -26,6 +30,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import click
 import yaml
 
 from penstock.slurm.hostlist import expand_hosts
@@ -38,6 +43,7 @@ LOAD: Final = 0.6
 BEFORE: Final = 4
 WARM: Final = 60.0
 LASTS: Final = 900.0
+_SLOWER_LASTS: Final = 450.0
 EACH: Final = 2.0
 GOAL: Final = 0.8
 INTERVAL: Final = 10
@@ -60,7 +66,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class ElasticWindow:
-    """A pair. Node-seconds; `late` are seconds, of each rival that Slurm had expected a start of."""
+    """A pair of `lasts` seconds. Node-seconds; `late` are seconds, of each rival that Slurm had expected a start of."""
 
     machine: str
     seed: int
@@ -73,6 +79,12 @@ class ElasticWindow:
     resizes: int
     late: tuple[float, ...]
     late_alone: tuple[float, ...]
+    slower: float = 1.0
+
+    @property
+    def lasts(self) -> float:
+        """Seconds of the window."""
+        return lasting(self.slower)
 
     def told(self) -> dict[str, Any]:
         """For a line of a file."""
@@ -82,6 +94,11 @@ class ElasticWindow:
     def read(cls, told: Mapping[str, Any]) -> ElasticWindow:
         """What `told` has written."""
         return cls(**{**told, "late": tuple(told["late"]), "late_alone": tuple(told["late_alone"])})
+
+
+def lasting(slower: float) -> float:
+    """Seconds of a window beside jobs that last so many times as long."""
+    return max(LASTS, _SLOWER_LASTS * slower)
 
 
 def clipped(spans: Sequence[Span], begin: float, end: float) -> float:
@@ -143,13 +160,19 @@ def accounted(world: World, since: float) -> list[Held]:
     return found
 
 
-def elastic(world: World) -> int:
+def elastic(world: World, lasts: float) -> int:
     """The farm, of more tasks than it can do."""
     line = f'b=$(date +%s.%N); sleep {EACH:g}; echo "$PENSTOCK_HOST $b $(date +%s.%N)" >>ran'
-    (world.place / "tasks.txt").write_text(f"{line}\n" * int(1.5 * NODES * (LASTS + WARM) / EACH))
+    (world.place / "tasks.txt").write_text(f"{line}\n" * int(1.5 * NODES * (lasts + WARM) / EACH))
     wanted = {"min": 1, "max": NODES, "use": "farm", "tasks": "tasks.txt", "slots": 1, "grace": "5s"}
     wanted |= {"interval": 1, "settle": 0.5}
-    file = {"name": "farm", "time": "60m", "output": "elastic-%j.log", "exclusive": True, "elastic": wanted}
+    file = {
+        "name": "farm",
+        "time": f"{_minutes(lasts)}m",
+        "output": "elastic-%j.log",
+        "exclusive": True,
+        "elastic": wanted,
+    }
     (world.place / "elastic.yaml").write_text(yaml.safe_dump(file))
     return int(json.loads(world.run([*_COMMAND, "elastic", "elastic.yaml", "--json"]))["job"])
 
@@ -159,6 +182,7 @@ class Measured:
     """One of the two Slurms: the window, who held what, and what the farm's tasks say."""
 
     begin: float
+    lasts: float
     rows: list[Held]
     job: int
     late: tuple[float, ...]
@@ -173,7 +197,7 @@ class Measured:
     @property
     def end(self) -> float:
         """Of the window."""
-        return self.begin + LASTS
+        return self.begin + self.lasts
 
     def joins(self) -> list[float]:
         """Seconds from when a node was lent to its first task."""
@@ -213,8 +237,14 @@ def _answers(world: World) -> bool:
     return world.cluster.run_as("alice", [*_COMMAND, "status"], env=world.environment).returncode == 0
 
 
-def measure(seed: int, way: str) -> Measured:
+def _minutes(lasts: float) -> int:
+    """That our job asks for: it may wait before the window begins."""
+    return math.ceil(lasts / 60 + 45)
+
+
+def measure(seed: int, way: str, slower: float = 1.0) -> Measured:
     """One way on a Slurm of its own."""
+    lasts = lasting(slower)
     world = World(NODES, 2, f"-e{seed}-{way}", contain=True, scheduling=SCHEDULING)
     world.environment |= {
         "PENSTOCK_DMR__LISTEN": f"{world.cluster.address}:0",
@@ -224,15 +254,17 @@ def measure(seed: int, way: str) -> Measured:
         "PENSTOCK_SLURM__MIN_INTERVAL": "1",
     }
     try:
-        with agent(world), rivals(world, seed, LOAD, BEFORE), promised(world) as promises:
+        with agent(world), rivals(world, seed, LOAD, BEFORE, slower), promised(world) as promises:
             since = time.time()
             world.until(lambda: _answers(world), 60.0)
-            job = elastic(world) if way == "elastic" else world.batch("sleep 3600", "-N1", "--exclusive", "-t60")
+            limit = _minutes(lasts)
+            alone = [f"sleep {60 * limit}", "-N1", "--exclusive", f"-t{limit}"]
+            job = elastic(world, lasts) if way == "elastic" else world.batch(*alone)
             world.until(lambda: world.run(["squeue", "-h", "-t", "R", "-j", str(job)]).strip(), 900.0)
             if STOPPED.wait(WARM):
                 raise RuntimeError("stopped")
             begin = time.time()
-            if STOPPED.wait(LASTS):
+            if STOPPED.wait(lasts):
                 raise RuntimeError("stopped")
             waiting = dict(promises)
         world.run(["scancel", str(job)])
@@ -247,15 +279,15 @@ def measure(seed: int, way: str) -> Measured:
         log = world.place / f"elastic-{job}.log"
         said = log.read_text(errors="replace") if log.exists() else ""
         resizes = said.count("elastic: grown ") + said.count("elastic: shrunk ")
-        return Measured(begin, rows, job, lateness(waiting, rows), ran, resizes)
+        return Measured(begin, lasts, rows, job, lateness(waiting, rows), ran, resizes)
     finally:
         world.down()
 
 
-def one_round(seed: int) -> ElasticWindow:
+def one_round(seed: int, slower: float = 1.0) -> ElasticWindow:
     """Both side by side."""
     with ThreadPoolExecutor(2) as threads:
-        alone, lent = threads.map(lambda way: measure(seed, way), ["alone", "elastic"])
+        alone, lent = threads.map(lambda way: measure(seed, way, slower), ["alone", "elastic"])
     join = statistics.median(lent.joins() or [0.0])
     idle = alone.idle()
     window = ElasticWindow(
@@ -270,6 +302,7 @@ def one_round(seed: int) -> ElasticWindow:
         lent.resizes,
         lent.late,
         alone.late,
+        slower,
     )
     say(f"round {seed}: {window}")
     return window
@@ -290,18 +323,26 @@ def report(windows: Sequence[ElasticWindow]) -> Iterator[str]:
     """The table."""
     share = ratio_of_means([w.used for w in windows], [w.idle for w in windows])
     lent = ratio_of_means([w.held for w in windows], [w.idle for w in windows])
-    yield f"{len(windows)} pairs, of {LASTS / 60:g} minutes on {NODES} nodes, load of the rivals {LOAD:g}"
+    minutes = "/".join(f"{lasts / 60:g}" for lasts in sorted({w.lasts for w in windows}))
+    yield f"{len(windows)} pairs, of {minutes} minutes on {NODES} nodes, load of the rivals {LOAD:g}"
     met = "reached" if share.value >= GOAL else "missed" if share.high < GOAL else "not decided"
     yield f"of the idle node time used by tasks     {share.told()}   goal {GOAL:g}: {met}"
     yield f"of the idle node time held              {lent.told()}"
-    yield f"idle without it, of seven nodes         {mean_of([w.idle / (7 * LASTS) for w in windows]).told()}"
+    yield f"idle without it, of seven nodes         {mean_of([w.idle / (7 * w.lasts) for w in windows]).told()}"
     yield f"a node's join, median of medians        {statistics.median([w.join for w in windows]):.1f} s"
     yield f"resizes a round                         {statistics.mean([w.resizes for w in windows]):.0f}"
     yield f"rivals beside it:  {_lates([w.late for w in windows])}"
     yield f"rivals without it: {_lates([w.late_alone for w in windows])}"
 
 
-main = rounds_command(ElasticWindow.read, one_round, report)
+_SLOWER = click.option(
+    "--slower",
+    type=click.FloatRange(1),
+    default=1.0,
+    show_default=True,
+    help="How many times as long others' jobs last.",
+)
+main = rounds_command(ElasticWindow.read, one_round, report, _SLOWER)
 
 
 if __name__ == "__main__":

@@ -56,27 +56,28 @@ _MEAN_SECONDS: Final = 60.0 * math.exp(0.9**2 / 2)
 AGENT: Final = [sys.executable, "-m", "penstock", "agent"]
 
 
-def rivals_of(seed: int, load: float, before: int) -> Iterator[tuple[float, int, float, int]]:
-    """Jobs, without end: seconds until the next job, its nodes, seconds and minutes asked for."""
+def rivals_of(seed: int, load: float, before: int, slower: float = 1.0) -> Iterator[tuple[float, int, float, int]]:
+    """Jobs, without end: seconds until the next job, its nodes, seconds and minutes asked for. All takes so many times
+    as long with `slower`."""
     draw = np.random.default_rng([seed, 1])
     apart = _MEAN_NODES * _MEAN_SECONDS / (NODES * load)
     first = before
     while True:
         nodes = int(draw.choice([1, 1, 2, 2, 4, 6]))
-        seconds = float(np.clip(60.0 * np.exp(0.9 * draw.standard_normal()), 10.0, 480.0))
+        seconds = slower * float(np.clip(60.0 * np.exp(0.9 * draw.standard_normal()), 10.0, 480.0))
         minutes = math.ceil(seconds * draw.uniform(1.2, 4.0) / 60.0)
-        pause = 0.0 if first > 0 else float(draw.exponential(apart))
+        pause = 0.0 if first > 0 else slower * float(draw.exponential(apart))
         first -= 1
         yield pause, nodes, seconds, minutes
 
 
 @contextmanager
-def rivals(world: World, seed: int, load: float = LOAD, before: int = BEFORE) -> Iterator[None]:
+def rivals(world: World, seed: int, load: float = LOAD, before: int = BEFORE, slower: float = 1.0) -> Iterator[None]:
     """Bob's jobs arrive until this ends: so many at once, then as many as the nodes could run at this load."""
     over = threading.Event()
 
     def submit() -> None:
-        for pause, nodes, seconds, minutes in rivals_of(seed, load, before):
+        for pause, nodes, seconds, minutes in rivals_of(seed, load, before, slower):
             if over.wait(pause):
                 return
             words = [

@@ -31,16 +31,16 @@ def say(text: str) -> None:
 
 def rounds_command(
     of: Callable[[Mapping[str, Any]], W],
-    one_round: Callable[[int], W],
+    one_round: Callable[..., W],
     report: Callable[[Sequence[W]], Iterator[str]],
+    *options: Callable[[Callable[..., None]], Callable[..., None]],
 ) -> click.Command:
-    """The command that measures rounds by their seeds, from 1 on."""
+    """The command that measures rounds by their seeds, from 1 on; what further `options` say is for `one_round`."""
 
-    @click.command()
     @click.option("--out", type=click.Path(path_type=Path), required=True, help="The file of rounds.")
     @click.option("--rounds", type=click.IntRange(1), default=8, show_default=True)
     @click.option("--at-once", type=click.IntRange(1), default=2, show_default=True, help="Rounds side by side.")
-    def main(out: Path, rounds: int, at_once: int) -> None:
+    def main(out: Path, rounds: int, at_once: int, **more: Any) -> None:
         """Measure what the file does not have yet, and print the tables."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: STOPPED.set())
@@ -51,7 +51,7 @@ def rounds_command(
             if STOPPED.is_set():
                 return
             try:
-                window = one_round(seed)
+                window = one_round(seed, **more)
             except Exception as error:
                 say(f"round {seed} failed: {error!r}")
                 return
@@ -64,4 +64,6 @@ def rounds_command(
         for line in report(list(found.values())) if found else ():
             click.echo(line)
 
-    return main
+    for option in options:
+        main = option(main)
+    return click.command()(main)

@@ -24,7 +24,7 @@ def test_what_a_farm_was_lent_and_used() -> None:
         Held(3, "bob", 300.0, 2000.0, ("n2",)),
     ]
     ran = {"n1": [(0.0, 1000.0)], "n2": [(104.0, 190.0)], "n3": [(106.0, 196.0)]}
-    measured = Measured(50.0, rows, 1, (), ran, 2)
+    measured = Measured(50.0, 900.0, rows, 1, (), ran, 2)
     assert measured.base == "n1" and measured.joins() == [4.0, 6.0]
     assert (measured.lent(), measured.used()) == (200.0, 176.0)
     assert sum(measured.idle()) == 7 * 900.0 - 200.0 - 650.0
