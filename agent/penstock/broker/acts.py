@@ -59,7 +59,7 @@ class BagActs:
 
     def _concern(self, view: ClusterView, job: int | None, partition: str, *, ends: bool) -> Concern:
         options = self._run.bag.options
-        accounts, qos = (options.get("account") or "",), (options.get("qos") or "",)
+        accounts, qos = (options.get("account") or "",), self._run.bag.qos or ("",)
         cluster = view.cluster if view.addressed else ""  # numbers are a cluster's own
         return Concern("select", os.geteuid(), job, (partition,), accounts, qos, ends, cluster)
 

@@ -39,7 +39,8 @@ class Assessed:
     """A candidate for a bag. `why`: not viable. `starts` (s from now) are those of further jobs, `own` those of the
     bag's jobs that wait there already. `slurm` and `week` are what Slurm and the paper's way say of the wait (s).
     `rework` is what preemption is expected to cost (s), by `preemptions`, `scatter` how far run times fall from what is
-    predicted (`Lane`). `drawn`: each of `starts` as it may come (s, ascending), where they were drawn."""
+    predicted (`Lane`). `drawn`: each of `starts` as it may come (s, ascending), where they were drawn. `qos` is the
+    first of the bag's that lets its jobs run there; None: Slurm's default."""
 
     candidate: Candidate
     view: ClusterView
@@ -54,6 +55,7 @@ class Assessed:
     rework: float = 0.0
     scatter: float = 0.0
     drawn: Sequence[Sequence[float]] = ()
+    qos: str | None = None
 
     @property
     def lane(self) -> Lane:
@@ -77,9 +79,8 @@ class ClusterMarket:
     problems: Sequence[str]
     rules: Sequence[Rule] | None = None
 
-    def refusal(self, bag: Bag, candidate: Candidate, user: str, usual: Mapping[str, str]) -> str | None:
+    def refusal(self, account: str, qos: str, candidate: Candidate, user: str) -> str | None:
         """Why the site does not want bags to be sent or moved there (`limits.allow`)."""
-        account, qos = (bag.options.get(key) or usual.get(key, "") for key in ("account", "qos"))
         subject = Subject.of("select", [user], [candidate.partition.name], [account], [qos])
         found = refusal(self.rules, subject)
         return None if found is None else found.text
@@ -131,8 +132,8 @@ async def assess(
     own: Mapping[str, Collection[int]] | None = None,
     ask: bool = True,
 ) -> list[Assessed]:
-    """The bag against every candidate. `count` tasks are to be placed anew; `own` are the ids of the bag's jobs by
-    cluster; `ask`: also ask Slurm."""
+    """The bag against every candidate, under the first QOS of it that lets its jobs run there. `count` tasks are to be
+    placed anew; `own` are the ids of the bag's jobs by cluster; `ask`: also ask Slurm."""
     found = []
     limits = {name: await _limits_of(market, view, bag) for name, view in market.views.items()}
     asked = 0
@@ -140,23 +141,22 @@ async def assess(
         factor = corrections.factor(bag.task.name, plain.name)
         candidate = replace(plain, resource=replace(plain.resource, correction=plain.resource.correction * factor))
         view, waits = market.views[candidate.cluster], market.waits[candidate.cluster]
-        known = limits[candidate.cluster].get(candidate.partition.name)
-        made = shape(bag, candidate, None if known is None else longest(known))
-        why = hindrance(bag, candidate, waits.usual.get("account", ""), waits.usual.get("qos", ""))
-        if known is not None:
-            why = why or beyond(known, made, candidate.rig.cpus, view.site.enforced)
-        why = why or market.refusal(bag, candidate, view.backend.whoami(), waits.usual)
-        slurm = None
-        if why is None and ask and asked < _ASKED:
-            asked += 1
-            try:
-                slurm = await waits.slurm(
-                    candidate, made, {**bag.options, "directives": directives(bag, candidate, made)}
-                )
-            except Infeasible as e:
-                why = f"Slurm refuses it: {e}"
+        refused: list[str] = []
+        for some in [bag.under(qos) for qos in bag.qos] or [bag]:
+            made, why = _made(market, some, candidate, limits[candidate.cluster])
+            slurm = None
+            if why is None and ask and asked < _ASKED:
+                asked += 1
+                wanted = {**some.options, "directives": directives(some, candidate, made)}
+                try:
+                    slurm = await waits.slurm(candidate, made, wanted)
+                except Infeasible as e:
+                    why = f"Slurm refuses it: {e}"
+            if why is None:
+                break
+            refused.append(why)
         if why is not None:
-            found.append(Assessed(candidate, view, made, why))
+            found.append(Assessed(candidate, view, made, "; ".join(dict.fromkeys(refused))))
             continue
         mine = (own or {}).get(candidate.cluster, ())
         jobs = -(-count // made.per)
@@ -165,24 +165,46 @@ async def assess(
         if plan is None:
             plan = planned(view.snapshot, candidate, made.units, made.limit, max(jobs, 1), made.run, mine)
         scatter = corrections.scatter(bag.task.name, candidate.name) or 0.0
-        found.append(replace(_weighed(bag, candidate, view, waits, made, plan, slurm), scatter=scatter))
+        weighed = _weighed(some, candidate, view, waits, made, plan, slurm)
+        found.append(replace(weighed, scatter=scatter, qos=some.options.get("qos")))
     return found
 
 
-async def _limits_of(market: ClusterMarket, view: ClusterView, bag: Bag) -> dict[str, OwnerLimits]:
-    """What limits the user's jobs of this bag by QOS and associations, by partition, in one request; nothing where no
-    limits are enforced, or where they cannot be read: Slurm itself is asked before anything is submitted."""
+def _made(
+    market: ClusterMarket, bag: Bag, candidate: Candidate, limits: Mapping[tuple[str, str], OwnerLimits]
+) -> tuple[JobShape, str | None]:
+    """The bag's jobs there, and why they can never run."""
+    view, usual = market.views[candidate.cluster], market.waits[candidate.cluster].usual
+    account, qos = _owned(bag, usual)
+    known = limits.get((candidate.partition.name, qos))
+    made = shape(bag, candidate, None if known is None else longest(known))
+    why = hindrance(bag, candidate, usual.get("account", ""), usual.get("qos", ""))
+    if known is not None:
+        why = why or beyond(known, made, candidate.rig.cpus, view.site.enforced)
+    return made, why or market.refusal(account, qos, candidate, view.backend.whoami())
+
+
+def _owned(bag: Bag, usual: Mapping[str, str]) -> tuple[str, str]:
+    """Under which account and QOS its jobs are."""
+    account, qos = (bag.options.get(key) or usual.get(key, "") for key in ("account", "qos"))
+    return account, qos
+
+
+async def _limits_of(market: ClusterMarket, view: ClusterView, bag: Bag) -> dict[tuple[str, str], OwnerLimits]:
+    """What limits the user's jobs of this bag by QOS and associations, by partition and QOS, in one request; nothing
+    where no limits are enforced, or where they cannot be read: Slurm is asked before anything is submitted."""
     usual, site = market.waits[view.cluster].usual, view.site
     if not {"limits", "safe"} & site.enforced:
         return {}
-    account, qos = (bag.options.get(key) or usual.get(key, "") for key in ("account", "qos"))
+    account, default = _owned(bag, usual)
     user = view.backend.whoami()
     places = {c.partition.name for c in market.candidates if c.cluster == view.cluster}
+    owners = [Owner(user, account, place, qos) for place in sorted(places) for qos in bag.qos or (default,)]
     try:
-        found = await view.backend.limits([Owner(user, account, place, qos) for place in sorted(places)])
+        found = await view.backend.limits(owners)
     except PenstockError:
         return {}
-    return {one.owner.partition: one for one in found}
+    return {(one.owner.partition, one.owner.qos): one for one in found}
 
 
 def _weighed(

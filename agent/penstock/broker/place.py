@@ -63,7 +63,7 @@ async def _submit(
         time_limit=shape.limit,
         partition=candidate.partition.name,
         account=bag.options.get("account"),
-        qos=bag.options.get("qos"),
+        qos=where.qos,
         workdir=bag.options.get("workdir"),
         array=array_text(range(len(pieces))),
         output=f"{array.name}_%a.out",  # ids of two clusters may be the same

@@ -18,7 +18,7 @@ Several tasks stand under `tasks:`. `instructions:` is a list of such lists (Eq.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -58,6 +58,15 @@ class Bag:
     environment: Mapping[str, str] = field(default_factory=dict)
     nodes: int = 1
     checkpoint: float | None = None
+
+    @property
+    def qos(self) -> tuple[str, ...]:
+        """The QOS that its jobs may have, the first one preferred; none: Slurm's default."""
+        return tuple(filter(None, self.options.get("qos", "").split(",")))
+
+    def under(self, qos: str) -> Bag:
+        """The same with this QOS alone."""
+        return replace(self, options={**self.options, "qos": qos})
 
 
 def _plain(value: object) -> object:

@@ -81,7 +81,8 @@ def select(
     one is done as early as possible. Submitted tasks are followed, and moved while they wait, by `penstock bags`.
 
     With --json its "resources", best first: {"resource", "viable", "why", "cost", "tx", "tq", "ttc"} (seconds); of
-    several tasks each names its "task"; without --resources it says how many "tasks" in how many "jobs" go there.
+    several tasks each names its "task"; without --resources it says how many "tasks" in how many "jobs" go there, and
+    under which "qos", where the file names any.
 
     \b
     penstock select md.yaml -n 1024 --explain
@@ -199,15 +200,18 @@ class _Live:
         jobs: Mapping[str, int],
         submitted: BagRun | None,
     ) -> list[dict[str, Any]]:
-        per = {a.candidate.name: a.shape.per for a in assessed}
+        by_name = {a.candidate.name: a for a in assessed}
         found, left = [], bag.count
         for row in rows:
-            tasks = min(jobs.get(row.resource, 0) * per[row.resource], left)
+            a = by_name[row.resource]
+            tasks = min(jobs.get(row.resource, 0) * a.shape.per, left)
             left -= tasks
-            one = {"jobs": jobs.get(row.resource, 0), "tasks": tasks}
+            one: dict[str, Any] = {"jobs": jobs.get(row.resource, 0), "tasks": tasks}
+            if bag.qos:
+                one["qos"] = a.qos
             if submitted is not None:
                 one["bag"] = submitted.id
-                one["job_ids"] = [a.job for a in submitted.arrays if a.lane == row.resource]  # type: ignore[assignment]
+                one["job_ids"] = [array.job for array in submitted.arrays if array.lane == row.resource]
             found.append({**({"task": bag.task.name} if len(self._bags) > 1 else {}), **asdict(row), **one})
         return found
 
@@ -229,6 +233,7 @@ class _Live:
         for name, number in jobs.items() if bag.count > 1 else ():
             a = by_name[name]
             each = "" if a.shape.per == 1 else f" of {a.shape.per} tasks"
+            each += f" under QOS {a.qos}" if len(bag.qos) > 1 else ""
             begin, end = ago(a.starts[0]), ago(done[name])
             click.echo(f"{name}: {_jobs(number)}{each}, the first starts in {begin}, the last is done in {end}")
         if bag.count > 1 and jobs:

@@ -117,6 +117,29 @@ def test_a_limit_that_nobody_names_is_cut_to_what_its_owner_may_have(tmp_path, o
     assert shape(some, offered(), 60.0).limit == plain.limit  # it would run longer: then the limit is the reason
 
 
+def test_the_first_qos_that_lets_the_jobs_run_is_chosen(tmp_path):
+    async def story():
+        config = ClusterConfig(
+            4, cpus=8, enforced=LIMITS | {"qos"}, qos={"normal": 0, "few": 0, "long": 0},
+            qos_limits={"few": NodeLimits(max_nodes=2)},
+        )  # fmt: skip
+        views, problems = await view_clusters(virtual_cluster(config))
+        market = await open_market(Config.model_validate({}), views, problems, SiteFile(), fallback=2e9)
+
+        async def chosen(qos, **more):
+            (found,) = await assess(market, bag(tmp_path, qos=qos, **more), 1, Corrections())
+            return found.qos, found.why
+
+        wide = {"nodes": 3, "cores": 24}
+        assert await chosen("few,long") == ("few", None)
+        assert await chosen("few,long", **wide) == ("long", None)
+        qos, why = await chosen("few", **wide)
+        assert qos is None and "MaxTRESPerJob node=2, a job needs node=3" in why
+        market.close()
+
+    asyncio.run(story())
+
+
 def test_partitions_are_chosen_by_nodes_and_limits(tmp_path):
     async def story():
         small = PartitionConfig("small", tuple(f"n{i}" for i in range(1, 3)))
