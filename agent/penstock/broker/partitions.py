@@ -65,26 +65,35 @@ def candidates(
     clock: str = "base",
     fallback: float | None = None,
 ) -> list[Candidate]:
-    """A candidate per partition and kind of nodes, called `cluster/partition` or `cluster/partition:kind`.
+    """A candidate per partition and kind of nodes, called `cluster/partition` or `cluster/partition:kind`. Nodes are of
+    one kind that have the same features and models of GPUs.
 
     `clock` is which of the two clocks counts; `fallback` (Hz) that of nodes of which nobody says one.
     """
     kept = _kept_for_ever(reservations)
     found = []
     for partition in partitions:
-        groups: dict[tuple[str, ...], list[Node]] = {}
+        groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Node]] = {}
         for name in partition.nodes:
             if name in nodes:
-                groups.setdefault(tuple(sorted(nodes[name].features)), []).append(nodes[name])
-        common = set.intersection(*(set(features) for features in groups)) if groups else set()
-        for features, group in groups.items():
-            own = "&".join(f for f in features if f not in common) if len(groups) > 1 else ""
+                groups.setdefault(_kind(nodes[name]), []).append(nodes[name])
+        common = set.intersection(*(set(features) for features, _ in groups)) if groups else set()
+        for (features, models), group in groups.items():
+            own = "&".join(f for f in features if f not in common)
             name = f"{site.cluster}/{partition.name}"
             if len(groups) > 1:
-                name += f":{own or 'plain'}"
-            facts = known.of(site.cluster, partition.name, features)
+                twins = [other for alike, other in groups if alike == features]
+                kind = [own] if own else []
+                kind += [model for model in models if len(twins) > 1]
+                name += f":{'&'.join(kind) or 'plain'}"
+            facts = known.of(site.cluster, partition.name, (*features, *models))
             found.append(_candidate(site, partition, name, own, group, facts, kept, clock=clock, fallback=fallback))
     return found
+
+
+def _kind(node: Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Its features and its models of GPUs, ascending."""
+    return tuple(sorted(node.features)), tuple(sorted(filter(None, gpus_in(node.gres))))
 
 
 def _kept_for_ever(reservations: Iterable[Reservation]) -> frozenset[str]:

@@ -108,6 +108,25 @@ def test_a_candidate_per_kind_of_nodes(tmp_path):
     )
 
 
+def test_a_candidate_per_model_of_gpu(tmp_path):
+    them = {
+        name: Node(name, "IDLE", 8, True, features=("ib",), arch="x86_64", memory=4096.0, gres=gres)
+        for name, gres in (("n1", "gpu:a100:4(S:0-1)"), ("n2", "gpu:v100:2"), ("n3", "gpu:v100:2"), ("n4", ""))
+    }
+    path = tmp_path / "site.yaml"
+    path.write_text("features: {ib: {base: 2 GHz}, v100: {correction: 2.5}}\n")
+    found = {one.name: one for one in offered(SITE, partition(them), them, read_site(path))}
+    assert set(found) == {"near/batch:a100", "near/batch:v100", "near/batch:plain"}
+    fast, slow = found["near/batch:a100"], found["near/batch:v100"]
+    assert slow.rig.gpus == {"v100": 2} and slow.nodes == {"n2", "n3"} and slow.constraint == ""
+    assert (fast.resource.correction, slow.resource.correction) == (1.0, 2.5)
+    one = [{"type": "compute", "amount": 1e12}, {"type": "gpu", "hold": 1}]
+    wanted = bag(tmp_path, requirements=one)
+    assert hindrance(wanted, found["near/batch:plain"]) == "offers no gpu to hold"
+    assert shape(wanted, slow).run == 2.5 * shape(wanted, fast).run
+    assert "--gres=gpu:v100:2\n" in directives(wanted, slow, shape(wanted, slow)), "it stays on that model"
+
+
 def test_nodes_of_an_unknown_clock_and_billing():
     them = nodes(2, memory=16384.0)
     (found,) = offered(SITE, partition(them, billing={"CPU": 1.0, "Mem": 0.25}), them)
