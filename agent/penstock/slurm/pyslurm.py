@@ -3,14 +3,14 @@
 pyslurm binds libslurm: no command is started and no text parsed, one message goes to the controller. It fits one major
 release of Slurm only, so it is checked against the site's when it is loaded (`pyslurm_link.misfit`), and it lives in
 a process of its own (`pyslurm_worker`), because a libslurm call that hangs or ends its process takes all of Python
-with it. Requests go through it one after the other. Run with pyslurm 22.5.3; the source of 25.11.2 has the same calls,
-but was not run.
+with it. Requests go through it one after the other. Run with pyslurm 22.5.3 and 25.11.2.
 
-Through pyslurm: jobs, nodes, partitions, texts, find, steps, history, submit, update, hold, release, requeue, cancel,
+Through pyslurm: jobs, nodes, texts, find, steps, history, submit, update, hold, release, requeue, cancel,
 and reservations up to the releases that have the older half of pyslurm. Through the commands, each with its reason:
 
 - allocate: pyslurm cannot ask for nodes without a script; estimate: no call; other clusters: libslurm knows one
 - merge, shrink: `Job.modify` with other nodes returns without an error and changes nothing
+- partitions: no billing weights, and not whether jobs have nodes for themselves
 - site: it must be known before it is known whether pyslurm fits; before 24.11 pyslurm gives flags as bare numbers
 - reserve, unreserve, licences, and reservations of newer pyslurm: flags by other names than Slurm's, no reserved count
 - changes of arrays and their tasks: by a number they reach one task, or (a cancel of a task) none
@@ -132,11 +132,8 @@ class PyslurmBackend(CliBackend):
         return self._understood("nodes", lambda: records.understood(records.node_from_values, rows))
 
     async def partitions(self) -> Sequence[Partition]:
-        """See `Backend.partitions`."""
-        if not await self._fits():
-            return await super().partitions()
-        rows = await self._ask("partitions")
-        found = self._understood("partitions", lambda: records.understood(records.partition_from_values, rows))
+        """See `Backend.partitions`. By the command: pyslurm tells neither all who may use one nor what it charges."""
+        found = await super().partitions()
         self._partitions = {partition.name: partition for partition in found}
         return found
 

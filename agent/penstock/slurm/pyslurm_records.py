@@ -6,17 +6,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from penstock.api import AccountingRecord, Job, JobSpec, JobState, JobTexts, Node, Partition, Reservation, Step
+from penstock.api import AccountingRecord, Job, JobSpec, JobState, JobTexts, Node, Reservation, Step
 from penstock.errors import Infeasible
 from penstock.slurm.parse import ParseError, expand_hosts, format_minutes, parse_job_state, parse_node_state
-from penstock.slurm.pyslurm_worker import HISTORY, JOB, NODE, PARTITION, RESERVATION
+from penstock.slurm.pyslurm_worker import HISTORY, JOB, NODE, RESERVATION
 
 __all__ = [
     "description_of",
     "job_from_values",
     "minutes_of",
     "node_from_values",
-    "partition_from_values",
     "record_from_values",
     "reservation_from_values",
     "step_from_values",
@@ -123,13 +122,6 @@ def _time(seconds: float | None) -> float | None:
     return float(seconds) if seconds else None
 
 
-def _limit(minutes: object, unset: float | None = None) -> float | None:
-    """Minutes as seconds; `UNLIMITED` is None."""
-    if minutes is None:
-        return unset
-    return 60.0 * minutes if isinstance(minutes, int) else None
-
-
 def node_from_values(row: Sequence[Any]) -> Node:
     """A node from a row of NODE."""
     value = dict(zip(NODE, row, strict=True))
@@ -146,21 +138,6 @@ def node_from_values(row: Sequence[Any]) -> Node:
         gres=",".join(f"{name}:{count}" for name, count in gres.items()),
         arch=value["architecture"] or "",
         idle_since=_time(value["last_busy_time"]),
-    )
-
-
-def partition_from_values(row: Sequence[Any]) -> Partition:
-    """A partition from a row of PARTITION."""
-    value = dict(zip(PARTITION, row, strict=True))
-    max_time = _limit(value["max_time"])
-    return Partition(
-        name=str(value["name"]),
-        nodes=expand_hosts(value["nodes"] or ""),
-        up=value["state"] == "UP",
-        default=bool(value["is_default"]),
-        max_time=max_time,
-        default_time=_limit(value["default_time"], max_time),
-        max_nodes=value["max_nodes"] if isinstance(value["max_nodes"], int) else None,
     )
 
 

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, BinaryIO
 
-__all__ = ["HEADER", "HISTORY", "JOB", "NODE", "PARTITION", "RESERVATION", "main"]
+__all__ = ["HEADER", "HISTORY", "JOB", "NODE", "RESERVATION", "main"]
 
 HEADER = 4  # bytes of length before each message, most significant first
 
@@ -68,7 +68,6 @@ NODE = (
     "configured_gres",
     "last_busy_time",
 )
-PARTITION = ("name", "nodes", "state", "is_default", "max_time", "default_time", "max_nodes")
 RESERVATION = ("name", "start_time", "end_time", "node_list", "users", "accounts", "flags", "partition")
 HISTORY = (
     "id",
@@ -139,10 +138,6 @@ def _jobs() -> list[list[Any]]:
 
 def _nodes() -> list[list[Any]]:
     return [_row(node, NODE) for node in pyslurm.Nodes.load().values()]
-
-
-def _partitions() -> list[list[Any]]:
-    return [_row(partition, PARTITION) for partition in pyslurm.Partitions.load().values()]
 
 
 def _reservations() -> list[list[Any]]:
@@ -286,7 +281,6 @@ def _cancel(job: int) -> None:
 _CALLS: Mapping[str, Callable[..., object]] = {
     "jobs": _jobs,
     "nodes": _nodes,
-    "partitions": _partitions,
     "reservations": _reservations,
     "texts": _texts,
     "find": _find,

@@ -72,13 +72,16 @@ def _trouble(turn: Turn, job: int) -> JobState | None:
 
 
 def clear_discarded(turn: Turn, run: WorkflowRun) -> WorkflowRun:
-    """Forget the discarded jobs that are seen to have ended; cancel those that live."""
+    """Forget the discarded jobs that are seen to have ended; cancel those that live. Of a run that is cancelled also
+    those that nobody knows: its Slurm is another one by now, and it would be cancelling for ever."""
     if not run.discarded:
         return run
     left = []
     for job in run.discarded:
         seen = turn.view.jobs.get(job) or turn.view.records.get(job)
         if seen is not None and seen.state.ended:
+            continue
+        if seen is None and run.phase is RunPhase.CANCELLING and job in turn.view.unknown:
             continue
         if turn.view.alive(job):
             turn.out.append(Cancel("", job, (Reason("discarded", f"job {job} was given up"),)))

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import secrets
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -53,6 +53,7 @@ from penstock.workflow.model import Workflow
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.retrying import retried
 from penstock.workflow.runner import Runner
+from penstock.workflow.seen import UNSEEN_TRIES
 from penstock.workflow.state import RunPhase, StageRun, Submitter, WorkflowRun
 from penstock.workflow.stored import earlier_runs, read_latest
 from penstock.workflow.strategy import KEEPS_PLACE, BetterCut, Foreseeing, Outlook, Rules
@@ -129,6 +130,7 @@ class WorkflowController:
         self._accounting = Accounting(backend, clock, self._share.lookups)
         # Until when accounting is not asked again for jobs that were given up, by run and job.
         self._sought: dict[int, dict[int, Rest]] = {}
+        self._unknown: Counter[int] = Counter()  # by job: how often accounting has answered that it knows none
         self._rounds: Rounds[int] = Rounds()
         self._left = False  # the last pass has left something to the next, for want of room
         self._measures: dict[int, tuple[WorkflowRun, Measure]] = {}
@@ -608,6 +610,7 @@ class WorkflowController:
             partitions=snapshot.partitions,
             down=down,
             tasks=self._tasks[1],
+            unknown=frozenset(job for job in run.discarded if self._unknown[job] >= UNSEEN_TRIES),
         )
         for job in watched:
             for row in view.rows(job):
@@ -658,6 +661,7 @@ class WorkflowController:
             return
         now, known = self._clock.now(), self._accounting.records
         ended = {job for job in asked if job in known and known[job].state.ended}
+        self._unknown.update(job for job in asked if job not in known)
         for number, run in list(self.runs.items()):
             await pace.after(len(run.stages))
             if self.runs.get(number) is not run or asked.isdisjoint(run.jobs()):
@@ -686,6 +690,8 @@ class WorkflowController:
         self.carrier.forget(run)
         jobs = [job for job in (*run.discarded, *(stage.job for stage in run.stages)) if job is not None]
         self._accounting.forget(jobs)
+        for job in jobs:
+            self._unknown.pop(job, None)
         for known in (self._sought, self._measures, self._stepped):
             known.pop(number, None)
 

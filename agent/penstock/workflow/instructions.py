@@ -40,7 +40,8 @@ class SlurmView:
     A job in neither is not seen, and nothing is concluded from that. Nothing at all is done on a view not `usable`.
     `tasks` are those of job arrays that have begun, by the array's number. `held` are the numbers of the holds that are
     in force. `down` are the nodes that cannot be used. `hindered` says of these jobs what keeps them besides their
-    turn; maintenance is read off `reservations` and `partitions`.
+    turn; maintenance is read off `reservations` and `partitions`. `unknown` are jobs that accounting does not know
+    either, though it was asked for them again and again.
     """
 
     taken_at: float
@@ -53,6 +54,7 @@ class SlurmView:
     down: frozenset[str] = frozenset()
     held: frozenset[int] = frozenset()
     tasks: Mapping[int, Sequence[Job]] = field(default_factory=lambda: MappingProxyType({}))
+    unknown: frozenset[int] = frozenset()
 
     def rows(self, job: int) -> tuple[Job, ...]:
         """All that the snapshot shows of it: an array's waiting and running tasks are several."""

@@ -94,7 +94,10 @@ class Turn:
         stage = run.stages[i]
         assert stage.job is not None
         self.notes.append((stage.name, reason))
-        self.out.append(Cancel(stage.name, stage.job, (reason,)))
+        seen = self.view.jobs.get(stage.job) or self.view.records.get(stage.job)
+        over = seen is not None and seen.state.ended  # as the next pass would find
+        if not over:
+            self.out.append(Cancel(stage.name, stage.job, (reason,)))
         spent = 0.0 if stage.start is None else run.units[i].nodes * max(self.now - stage.start, 0.0)
         again = replace(
             fresh(stage),
@@ -103,7 +106,7 @@ class Turn:
             idle=stage.idle + (spent if miss else 0.0),
             again_from=self.now,
         )
-        return replace(run.put(i, again), discarded=(*run.discarded, stage.job))
+        return replace(run.put(i, again), discarded=run.discarded if over else (*run.discarded, stage.job))
 
 
 def fresh(stage: StageRun) -> StageRun:

@@ -377,6 +377,20 @@ def test_cancelled_while_a_submission_is_under_way():
     assert d.step(1004, job(1, "CANCELLED")) == [Finished(False, "no")]
 
 
+def test_a_cancelled_workflow_does_not_wait_for_a_given_up_job_that_nobody_knows():
+    d = Driver("bigjob")
+    d.submit(1000, 1)
+    d.run = d.runner.submitted(d.run, "bigjob", 9, 1002.0)
+    ended = job(1, "CANCELLED")
+    nobody = replace(view(1500, ended), unknown=frozenset({9}))
+    kept = d.runner.step(d.run, nobody, 1500, d.predict)
+    assert kept.run.discarded == (9,), "it is not cancelled: accounting may be new, and know it later"
+    d.run = d.runner.cancel(d.run, "no")
+    assert not [i for i in d.step(1501, ended) if isinstance(i, Finished)]
+    step = d.runner.step(d.run, nobody, 1502, d.predict)
+    assert step.run.discarded == () and Finished(False, "no") in step.instructions
+
+
 def test_a_workflow_that_completes_in_spite_of_being_cancelled_has_completed():
     d = Driver("bigjob")
     d.submit(1000, 1)
