@@ -34,9 +34,11 @@ from penstock.slurm.pyslurm_records import (
     unreadable_dependency,
 )
 from penstock.slurm.pyslurm_worker import HISTORY, JOB
+from penstock.slurm.records import partition_from_line
 from places import FIXTURES
 
 SITE = FIXTURES / "slurm" / "22.05" / "config.txt"
+PARTITIONS = SITE.with_name("partitions.txt")
 
 FITS = """
     class RPCError(Exception):
@@ -68,7 +70,8 @@ def site(tmp_path):
         (modules / "pyslurm").mkdir()
         (modules / "pyslurm" / "__init__.py").write_text(textwrap.dedent(pyslurm))
         # An empty queue is a heading, whose end is drawn anew for every request.
-        texts = {"scontrol": f"cat {SITE}", "squeue": 'echo "JOBID${SQUEUE_FORMAT2#*:}"'}
+        shown = f'case "$*" in *partition) cat {PARTITIONS};; *) cat {SITE};; esac'
+        texts = {"scontrol": shown, "squeue": 'echo "JOBID${SQUEUE_FORMAT2#*:}"'}
         for name, text in texts.items():
             (programs / name).write_text(f"#!/bin/sh\n{text}\n")
             (programs / name).chmod(0o755)
@@ -94,6 +97,15 @@ def test_a_pyslurm_that_fits_is_used(site):
     assert run(backend, lambda b: b.find("x")) == []
     assert (backend.requests["pyslurm find"], backend.requests["squeue"]) == (1, 0)
     assert backend.meter.purposes.total() == backend.requests.total(), "for whatever it was"
+
+
+def test_who_may_use_a_partition_is_asked_of_the_command(site):
+    """pyslurm would not say all of it, and what is not known is taken for no limit."""
+    backend = site(FITS, fallback=pytest.fail)
+    found = run(backend, lambda b: b.partitions())
+    lines = [line for line in PARTITIONS.read_text().splitlines() if line.strip()]
+    assert list(found) == [partition_from_line(line) for line in lines]
+    assert not [label for label in backend.requests if label.startswith("pyslurm")]
 
 
 UNFIT = {
