@@ -662,6 +662,7 @@ class WorkflowController:
         now, known = self._clock.now(), self._accounting.records
         ended = {job for job in asked if job in known and known[job].state.ended}
         self._unknown.update(job for job in asked if job not in known)
+        enough = False  # now that nobody knows one of them a pass can conclude something
         for number, run in list(self.runs.items()):
             await pace.after(len(run.stages))
             if self.runs.get(number) is not run or asked.isdisjoint(run.jobs()):
@@ -670,8 +671,9 @@ class WorkflowController:
                 replace(s, asked=s.asked + 1, asked_at=now) if s.job in asked and not s.phase.final else s
                 for s in run.stages
             )
+            enough |= any(s.asked == UNSEEN_TRIES and s.job in asked and s.job not in known for s in stages)
             self.book.save(replace(run, stages=stages))
-        if ended:
+        if ended or enough:
             self._wake("accounting answered")
 
     def _finish(self, number: int, code: str, why: str) -> Decision:

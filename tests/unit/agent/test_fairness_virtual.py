@@ -126,9 +126,11 @@ async def test_a_pass_serves_every_user_and_nobody_more_than_the_budget(tmp_path
 
 
 @virtual
-async def test_unseen_jobs_are_asked_for_a_bounded_number_of_times_and_given_up_with_a_reason(tmp_path):
+async def test_unseen_jobs_are_asked_for_a_bounded_number_of_times_and_given_up_with_a_reason(tmp_path, monkeypatch):
     site = Site(tmp_path, lookups=300)
     await site.boot()
+    woken: list[str] = []
+    monkeypatch.setattr(site.world.app.workflows, "_wake", woken.append)
     many = [
         await site.register(site.mallory, flow(f"w{i}", range(UNSEEN + 1000 * i, UNSEEN + 1000 * i + 900), 9))
         for i in range(2)
@@ -149,6 +151,7 @@ async def test_unseen_jobs_are_asked_for_a_bounded_number_of_times_and_given_up_
     site.world.clock.advance(86_400)
     await site.world.app.loop.one_pass()
     assert len(site.asked) == questions, "forgotten"
+    assert "accounting answered" in woken, "the last answer is acted on at once, not at the next look"
     for number in (*many, bob):
         (state,) = [s for n, _u, s in site.world.store.runs(submitter=Submitter.OWNER) if n == number]
         assert (state["phase"], "asked 5 times" in state["why"]) == (RunPhase.FAILED, True)
