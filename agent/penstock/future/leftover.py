@@ -11,7 +11,8 @@ Two questions, in this order:
    end of the job that grows, are left over: with them taken, the same plan comes out again.
 
 Never left over are nodes that are still being cleared (COMPLETING), that Slurm has planned for somebody (PLANNED), that
-are reserved, and those that would have to be powered up. A program may give nodes back before its end; that it will is
+are reserved, and those that would have to be powered up. Planned ones may be lent until their turn comes: Slurm itself
+gives them to whoever is done before. A program may give nodes back before its end; that it will is
 no promise, so it does not count.
 """
 
@@ -93,7 +94,8 @@ class _Plan:
     def __init__(self, cluster: Cluster, partition: str, queue: Sequence[QueueEntry]) -> None:
         self._now = cluster.now
         self._profile = cluster.free()
-        self._candidates = cluster.mask(cluster.snapshot.idle_nodes(partition)) & ~cluster.planned & ~cluster.asleep
+        self._lent = cluster.mask(cluster.snapshot.idle_nodes(partition)) & ~cluster.asleep
+        self._candidates = self._lent & ~cluster.planned
         self._waiting = len({entry.job.id for entry in queue})
         self.starts: dict[int, float] = {}
         for entry in queue:
@@ -103,7 +105,7 @@ class _Plan:
     def room(self, until: float | None, shortest: float) -> Room:
         """The most node time that nobody is given, up to that instant at the latest (None: for ever)."""
         best, seconds = self._throughout(until), _ENDLESS if until is None else until - self._now
-        most, nodes = best.nodes * (seconds - _JOINS), self._candidates
+        most, nodes = best.nodes * (seconds - _JOINS), self._lent
         longest = 60.0 * (seconds // 60.0 - 1.0)
         for begin, free in zip(self._profile.times, self._profile.free, strict=True):
             seconds = min(60.0 * ((begin - self._now) // 60.0), longest)  # these are free until here

@@ -213,6 +213,14 @@ def test_nodes_are_lent_until_somebody_is_given_them():
     assert loan(seen, shortest=math.inf) == (0, None)
 
 
+def test_nodes_that_slurm_has_planned_for_somebody_are_lent_until_its_turn_and_not_for_good():
+    ahead = make_job(1, "n1", "n2", "n3", "n4", end=NOW + 630)
+    planned = dict.fromkeys(("n5", "n6", "n7"), "IDLE+PLANNED")
+    seen = picture(ahead, waits(2, 7, limit=36000.0, priority=9), **planned)
+    assert room(seen, 7200.0) == (1, "promised") and loan(seen, 7200.0) == (1, None)
+    assert room(seen, 1200.0) == (1, "promised") and loan(seen, 1200.0) == (4, 600.0)
+
+
 def test_what_gives_most_node_time_is_lent():
     """Six for two minutes or for half an hour, or one to the job's end."""
     seen = picture(make_job(1, "n1", "n2", end=NOW + 150), waits(2, 7, limit=36000.0, priority=9))

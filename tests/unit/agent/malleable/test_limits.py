@@ -178,10 +178,9 @@ async def test_workflows_of_users_own_jobs_go_by_what_slurm_says_of_their_jobs(t
 
 
 def test_bags_are_neither_sent_nor_moved_to_where_they_are_not_allowed():
-    def told(rules, **options):
-        bag = type("Bag", (), {"options": options})
+    def told(rules, account="physics"):
         place = type("Candidate", (), {"partition": type("P", (), {"name": "batch"})})
-        return ClusterMarket({}, (), {}, (), rules).refusal(bag, place, "alice", {"account": "physics"})
+        return ClusterMarket({}, (), {}, (), rules).refusal(account, "", place, "alice")
 
     assert told(None) is told([Rule(accounts=("physics",))]) is None
     assert "account chem is not one of physics" in told([Rule(accounts=("physics",))], account="chem")
