@@ -27,7 +27,7 @@ class BagActs:
     async def submit(self, view: ClusterView, spec: JobSpec) -> int:
         """Send an array; its id."""
         payload: Payload = {"name": spec.name, "cluster": view.cluster, "tasks": spec.array}
-        concern = self._concern(view, None, spec.partition or "", ends=False)
+        concern = self._concern(view, None, spec.partition or "", spec.qos, ends=False)
         job = await self._do("submit", payload, lambda slurm: view.of(slurm).submit(spec), concern)
         told = Reason("placed", f"array {spec.name} (job {job}) goes to {spec.partition} of {view.cluster}")
         self._executor.record(Decision(Verb.SUBMIT, f"bag {self._run.id}", (told,)))
@@ -36,19 +36,19 @@ class BagActs:
     async def hold(self, view: ClusterView, array: Array, partition: str) -> None:
         """Keep what waits of it from starting, so that some of it can be taken back."""
         job = _job(array)
-        concern = self._concern(view, job, partition, ends=False)
+        concern = self._concern(view, job, partition, array.qos, ends=False)
         await self._do("hold", _payload(array), lambda slurm: view.of(slurm).hold(job), concern)
 
     async def release(self, view: ClusterView, array: Array) -> None:
         """Let go what was held."""
         job = _job(array)
-        concern = self._concern(view, job, "", ends=True)
+        concern = self._concern(view, job, "", array.qos, ends=True)
         await self._do("release", _payload(array), lambda slurm: view.of(slurm).release(job), concern)
 
     async def cancel(self, view: ClusterView, array: Array, tasks: Collection[int] = ()) -> None:
         """End it, or these of its tasks alone."""
         job = _job(array)
-        concern = self._concern(view, job, "", ends=True)
+        concern = self._concern(view, job, "", array.qos, ends=True)
         await self._do("cancel", _payload(array), lambda slurm: view.of(slurm).cancel(job, tasks), concern)
         text = f"{len(tasks)} of its jobs would end sooner elsewhere" if tasks else "the bag is cancelled"
         told = Reason("withdrawn" if tasks else "cancelled", f"array {array.name} (job {job}): {text}")
@@ -57,11 +57,10 @@ class BagActs:
     async def _do(self, verb: str, payload: Payload, request: Callable[[Changer], Awaitable[T]], on: Concern) -> T:
         return await self._executor.act(verb, f"bag {self._run.id}", payload, request, on)
 
-    def _concern(self, view: ClusterView, job: int | None, partition: str, *, ends: bool) -> Concern:
-        options = self._run.bag.options
-        accounts, qos = (options.get("account") or "",), self._run.bag.qos or ("",)
+    def _concern(self, view: ClusterView, job: int | None, partition: str, qos: str | None, *, ends: bool) -> Concern:
+        accounts = (self._run.bag.options.get("account") or "",)
         cluster = view.cluster if view.addressed else ""  # numbers are a cluster's own
-        return Concern("select", os.geteuid(), job, (partition,), accounts, qos, ends, cluster)
+        return Concern("select", os.geteuid(), job, (partition,), accounts, (qos or "",), ends, cluster)
 
 
 def _payload(array: Array) -> Payload:

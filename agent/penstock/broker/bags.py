@@ -31,7 +31,7 @@ class Array:
     taken back before they began, or were preempted. `job` None: the submission's answer is not known. `leaving` are
     those i that are about to be withdrawn of so many that waited (`waited`). `states` is how jobs ended, by their task,
     `learned` the ids of jobs whose run times were learned from. `held`: it is about to be held, for something to be
-    withdrawn from it.
+    withdrawn from it. `qos` is its jobs'; None: Slurm's default.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Array:
     held: bool = False
     states: dict[str, str] = field(default_factory=dict)
     learned: list[int] = field(default_factory=list)
+    qos: str | None = None
 
     @property
     def alive(self) -> list[int]:
@@ -138,12 +139,14 @@ class Bags:
             state = json.loads(text)
             if state["version"] != _VERSION:
                 raise StoreError(f"{path} was written by another release of Penstock")
+            bag = bag_at(state["bag"], str(path), path.parent, "task")
             return BagRun(
                 state["id"],
-                bag_at(state["bag"], str(path), path.parent, "task"),
+                bag,
                 state["count"],
                 state["created"],
-                [Array(**array) for array in state["arrays"]],
+                # Up to 0.1.0 a bag had one QOS for all of its arrays.
+                [Array(**{"qos": bag.options.get("qos"), **array}) for array in state["arrays"]],
                 state["homeless"],
                 state["moves"],
                 state["settings"],

@@ -53,7 +53,7 @@ async def _submit(
 ) -> PenstockError | None:
     bag, candidate, shape = run.bag, where.candidate, where.shape
     plain = shape.run / candidate.resource.correction
-    array = Array(run.next_name(), candidate.cluster, candidate.name, pieces, plain, now)
+    array = Array(run.next_name(), candidate.cluster, candidate.name, pieces, plain, now, qos=where.qos)
     run.arrays.append(array)
     save()
     spec = JobSpec(

@@ -6,19 +6,24 @@ from dataclasses import replace
 import pytest
 
 from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Partition, SiteConfig
+from penstock.broker.acts import BagActs
 from penstock.broker.assess import assess, divided, open_market
+from penstock.broker.bags import Bags
 from penstock.broker.clusters import view_clusters
 from penstock.broker.ownlimits import beyond, longest
 from penstock.broker.partitions import candidates
+from penstock.broker.place import place
 from penstock.broker.scripts import directives
 from penstock.broker.shape import hindrance, shape
 from penstock.broker.site import SiteFile
 from penstock.broker.tasks import bag_at, entry_of
 from penstock.config import Config
+from penstock.core.executor import Executor
 from penstock.errors import UserError
 from penstock.select.correction import Corrections
 from penstock.slurm.records import node_from_line, partition_from_line
-from penstock_lab.mock.backend import virtual_cluster
+from penstock.state.store import Store
+from penstock_lab.mock.backend import VirtualClock, virtual_cluster
 from penstock_lab.mock.model import ClusterConfig, NodeLimits, PartitionConfig
 
 SITE = SiteConfig(
@@ -123,7 +128,8 @@ def test_the_first_qos_that_lets_the_jobs_run_is_chosen(tmp_path):
             4, cpus=8, enforced=LIMITS | {"qos"}, qos={"normal": 0, "few": 0, "long": 0},
             qos_limits={"few": NodeLimits(max_nodes=2)},
         )  # fmt: skip
-        views, problems = await view_clusters(virtual_cluster(config))
+        backend = virtual_cluster(config)
+        views, problems = await view_clusters(backend)
         market = await open_market(Config.model_validate({}), views, problems, SiteFile(), fallback=2e9)
 
         async def chosen(qos, **more):
@@ -135,6 +141,13 @@ def test_the_first_qos_that_lets_the_jobs_run_is_chosen(tmp_path):
         assert await chosen("few,long", **wide) == ("long", None)
         qos, why = await chosen("few", **wide)
         assert qos is None and "MaxTRESPerJob node=2, a job needs node=3" in why
+        some = bag(tmp_path, qos="few,long", run="true", **wide)
+        kept, assessed = Bags(tmp_path / "bags"), await assess(market, some, 1, Corrections())
+        run = kept.new(some, 1, 0.0, {})
+        clock = VirtualClock(0.0)
+        acts = BagActs(Executor(Store(":memory:"), clock, backend), run)
+        assert await place(run, assessed, divided(some, 1, assessed), lambda: kept.save(run), 0.0, acts) == []
+        assert [array.qos for array in kept.load(run.id).arrays] == [j.qos for j in await backend.jobs()] == ["long"]
         market.close()
 
     asyncio.run(story())
