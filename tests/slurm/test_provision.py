@@ -123,6 +123,34 @@ def test_without_rights_a_slot_is_held_by_a_job_that_idles(queue: Cluster) -> No
     assert entries["charge"] > 0 and entries["idle"] >= 0
 
 
+def test_until_its_slot_begins_an_idle_job_works_for_a_pool(queue: Cluster) -> None:
+    pytest.importorskip("distributed")
+    desk = Desk(queue, "alice")
+    queue.run_as("alice", ["sbatch", "-N1", "-t1", "-o", "/dev/null", "--wrap", "true"], check=True)
+    asked = ["sacct", "-n", "-X", "-u", queue.users["alice"], "-s", "CD", "-S", "now-1hour", "-E", "now"]
+    until(lambda: queue.run_as("alice", asked).stdout.strip(), "a job of alice's in accounting")
+    slot = ["-N", "2", "-t", "2m", "--at", "now+50s", "--kind", "var", "--run", "date +%s > began.at; sleep 600"]
+    closed = desk.run("hold", "open", *slot, "--pool", "main")
+    assert closed.returncode == 3 and "penstock pool start" in closed.stderr
+    try:
+        assert desk.run("pool", "start", "--detach").returncode == 0
+        held = desk.told("hold", "open", *slot, "--pool", "main")
+        short = "".join(f'{{"command": ["true"], "name": "short{i}", "time": "1s"}}\n' for i in range(8))
+        desk.write("tasks", short + '{"command": ["sleep", "100"], "name": "long", "time": "100s"}')
+        assert desk.run("pool", "submit", "--larger", "--file", "tasks").returncode == 0
+        until(lambda: desk.told("hold", "list")["holds"][0]["phase"] == "held", "the idle job to run")
+        until(lambda: (desk.home / "began.at").exists() and (desk.home / "began.at").read_text(), "the slot")
+        assert -1 <= int((desk.home / "began.at").read_text()) - held["start"] <= 5
+        listed = desk.told("pool", "status", "--tasks")["listed"]
+        assert {t["phase"] for t in listed if t["name"] != "long"} == {"complete"}
+        assert [t["phase"] for t in listed if t["name"] == "long"] == ["waiting"], "it could not have ended in time"
+        until(lambda: not desk.told("pool", "status")["members"], "its nodes to leave the pool", 30)
+    finally:
+        desk.run("pool", "stop")
+        for row in desk.told("hold", "list")["holds"]:
+            desk.run("hold", "cancel", str(row["hold"]))
+
+
 def test_an_operator_reserves_charges_and_gives_back(queue: Cluster) -> None:
     desk = Desk(queue, "operator")
     desk.told("ledger", "-A", "lab", "--budget", "1000")
@@ -181,6 +209,43 @@ def test_who_may_only_ask_for_slots_has_jobs_in_the_queue_meanwhile(queue: Clust
     until(through, "the workflow to end", 120)
     assert int((desk.home / "first.at").read_text()) < int((desk.home / "second.at").read_text())
     assert list(asked.glob("*.request")) == [] and desk.told("hold", "list")["holds"] == []
+
+
+@pytest.mark.long  # its slot begins at a full minute, and only where nodes are free then
+def test_a_job_that_waits_goes_into_the_slot_that_an_operator_grants(cluster: Cluster) -> None:
+    desk, chief = Desk(cluster, "alice"), Desk(cluster, "operator")
+    for who in (desk, chief):
+        who.write("request.key", "a key of more than sixteen bytes")
+        cluster.run_as(who.who, ["chmod", "600", "request.key"], cwd=who.home, check=True)
+        settings = yaml.safe_load(who.config.read_text())
+        asked, key = str(who.home / "asked"), str(who.home / "request.key")
+        settings["provision"] |= {"requests": asked, "request_key": key}
+        who.write(who.config.name, yaml.safe_dump(settings))
+    others = (["-N6", "-t20"], ["-N2", "-t2"])
+    for words in others:
+        cluster.run_as("bob", ["sbatch", *words, "-o", "/dev/null", "--wrap", "sleep 110"], check=True)
+    running = ["squeue", "-h", "-t", "R", "-o", "%i"]
+    until(lambda: len(cluster.run_as("root", running).stdout.split()) == len(others), "bob's jobs to run")
+    only = "{name: only, nodes: 2, time: 1m, run: 'date +%s > only.at; sleep 1'}"
+    desk.write("one.yaml", f"{{name: one, stages: [{only}]}}")
+    planned = desk.told("plan", "one.yaml", "--reserve")
+    job, (request,) = planned["run"]["jobs"]["only"], (desk.home / "asked").glob("*")
+    chief.write(request.name, request.read_text())
+    granted = chief.run("hold", "grant", request.name)
+    assert granted.returncode == 0 and f"Made reservation {request.stem} on " in granted.stdout, granted.stderr
+    said: list[str] = []
+
+    def through() -> bool:
+        said.extend(desk.told("hold", "tick")["changes"])
+        return desk.run("status").returncode == 3
+
+    until(through, "the workflow to end", 400)
+    assert any("stage only goes into its slot" in line for line in said), said
+    ran = ["sacct", "-n", "-X", "-P", "-j", str(job), "-o", "State,ReservationId"]  # its name is there only sometimes
+    until(lambda: "COMPLETED" in cluster.run_as("alice", ran).stdout, "its record", 30)
+    assert re.fullmatch(r"COMPLETED\|[1-9][0-9]*", cluster.run_as("alice", ran).stdout.strip())
+    assert int((desk.home / "only.at").read_text()) >= planned["stages"][0]["start"] - 1
+    assert list((desk.home / "asked").iterdir()) == [] and desk.told("hold", "list")["holds"] == []
 
 
 def test_advice_goes_by_what_a_users_own_jobs_took(cluster: Cluster) -> None:

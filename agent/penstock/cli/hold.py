@@ -21,6 +21,7 @@ from penstock.cli.former import formerly
 from penstock.cli.groups import CommandGroup
 from penstock.cli.options import number
 from penstock.cli.output import clock, emit_json, table
+from penstock.cli.packing import pool_commands
 from penstock.cli.planning import LiveSource, Where, cluster_options
 from penstock.cli.times import TIME
 from penstock.config import load
@@ -103,6 +104,7 @@ def hold() -> None:
     help="What idling may cost at most, of what the slot costs.",
 )
 @click.option("--run", "command", default="", metavar="COMMAND", help="What the idle job does when the slot begins.")
+@click.option("--pool", metavar="NAME", help="Have the idle job work for this pool until the slot begins.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def open_(
     where: Where,
@@ -115,6 +117,7 @@ def open_(
     method: str,
     idle: int,
     command: str,
+    pool: str | None,
     as_json: bool,
 ) -> None:
     """Hold a slot. Its price is that of `penstock quote`; it goes to the ledger when the slot is there."""
@@ -123,6 +126,7 @@ def open_(
     if name is not None and not _NAME.fullmatch(name):
         raise UserError(f"--name must be 1 to 40 of A-Z a-z 0-9 _ . -, not {name[:60]!r}")
     config = load()
+    meanwhile = "" if pool is None else pool_commands(config, pool).join
 
     async def work(reservations: Reservations) -> tuple[int, Hold]:
         backend = reservations.backend
@@ -152,6 +156,7 @@ def open_(
             config.provision.margin,
             command=command,
             workdir=str(Path.cwd()),
+            meanwhile=meanwhile,
         )
         return await _open(wanted, method, reservations, source.partition.max_time, duration * idle / 100)
 

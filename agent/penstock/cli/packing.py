@@ -16,7 +16,7 @@ from penstock.config import Config
 from penstock.errors import AgentUnavailable
 from penstock.workflow.wfformat import Packing, PoolCommands
 
-__all__ = ["PackingOptions", "packing_options"]
+__all__ = ["PackingOptions", "packing_options", "pool_commands"]
 
 
 class PackingOptions(NamedTuple):
@@ -29,7 +29,7 @@ class PackingOptions(NamedTuple):
 
     def packing(self, config: Config, cores: int | None) -> Packing:
         """For nodes of so many cores; None: as many as this host has. AgentUnavailable if the pool is not open."""
-        in_pool = None if self.pool is None else _pool_commands(config, self.pool)
+        in_pool = None if self.pool is None else pool_commands(config, self.pool)
         return Packing(self.max_nodes, cores or os.cpu_count() or 1, time=self.limit, command=self.task, pool=in_pool)
 
 
@@ -60,8 +60,8 @@ def packing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return out
 
 
-def _pool_commands(config: Config, name: str) -> PoolCommands:
-    """What a stage's job runs to have its tasks done by the pool, wherever it is submitted from."""
+def pool_commands(config: Config, name: str) -> PoolCommands:
+    """What a job runs to work for the pool, wherever it is submitted from. AgentUnavailable if that is not open."""
     from penstock.pool.folder import pool_folder
 
     folder = pool_folder(config, name)

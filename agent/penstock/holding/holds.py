@@ -290,12 +290,22 @@ def _concern(wanted: WantedSlot) -> Concern:
     return Concern("slots", os.geteuid(), None, (wanted.partition,), (wanted.account,))
 
 
+# What the pool still runs then ends as if the allocation did: it is tried again elsewhere.
+_MEANWHILE: Final = """\
+  {command} --left "$left" </dev/null &
+  meanwhile=$!
+  sleep "$left"
+  kill "$meanwhile" 2>/dev/null && wait "$meanwhile"
+"""
+
+
 def _idle_job(wanted: WantedSlot) -> JobSpec:
-    """A job that idles until the slot begins, then works."""
+    """A job that idles, or works for a pool, until the slot begins, and then does its own work."""
+    until = _MEANWHILE.replace("{command}", wanted.meanwhile) if wanted.meanwhile else '  sleep "$left"\n'
     script = (
         "#!/bin/sh\n"
         f"left=$(( {int(wanted.start)} - $(date +%s) ))\n"
-        'if [ "$left" -gt 0 ]; then sleep "$left"; fi\n'
+        f'if [ "$left" -gt 0 ]; then\n{until}fi\n'
         f"{wanted.command or 'sleep infinity'}\n"
     )
     return JobSpec(wanted.name, script, wanted.nodes, wanted.run_time, wanted.partition, workdir=wanted.workdir or None)

@@ -48,8 +48,9 @@ class WantedSlot:
     `base` is n x d x c, `f` the price of delays (infinite: no reservation can be had), `penalty` the share of f for
     cancelling, `node_second` the plain price of a node for a second. `margin` seconds are reserved beyond the end,
     so that Slurm does not kill a job that is on time; `nodelist` are the nodes it was priced for, if they matter.
-    `submit_at` and `run_time` are those of the idle job, which runs `command` in `workdir` when the slot begins; it
-    does run by then with probability `chance`, and idles for `idle` seconds on average (None: that was not noted).
+    `submit_at` and `run_time` are those of the idle job, which runs `command` in `workdir` when the slot begins and
+    `meanwhile` until then; it does run by then with probability `chance`, and idles for `idle` seconds on average
+    (None: that was not noted).
     """
 
     name: str
@@ -72,6 +73,7 @@ class WantedSlot:
     nodelist: tuple[str, ...] = ()
     chance: float | None = None
     idle: float | None = None
+    meanwhile: str = ""
 
     @property
     def end(self) -> float:
