@@ -1,6 +1,6 @@
 """What slots cost on the two logs: the adaptive price against trade-off, load and the share of reservations.
 
-Chapter 5 of Singh 2008 (Figures 23 to 28, 30 and 31): a tenth of the first 30 days' jobs buy a slot from the answer to
+Chapter 5 of Singh 2008 (Figures 23 to 31): a tenth of the first 30 days' jobs buy a slot from the answer to
 query (18) by (20) when they come, instead of waiting in the queue.
 """
 
@@ -15,8 +15,10 @@ from typing import Any, Final
 
 from penstock.future.plan import QueueSchedule, make_plan
 from penstock.provision.pricing import PaperPricing, Quote, choose, quote, quote_all
+from penstock_lab.intervals import mean_of
 from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.provision_machine import Machine
+from penstock_lab.papers.provision_policies import OFFERED, prices_by_policy
 from penstock_lab.papers.provision_world import SITES, Jobs, read_jobs, read_limited_jobs, utilisation
 from penstock_lab.papers.report import Chapter, Goal, Table
 from penstock_lab.papers.traces import traces
@@ -109,7 +111,7 @@ def answers(plan: QueueSchedule, procs: int, duration: float, alpha: float) -> l
 
 
 def prices(out: Path | None, tell: Tell, runs: int) -> Chapter:
-    """Figures 23 to 28: prices and waits by trade-off, load and share of reservations.
+    """Figures 23 to 31: prices and waits by trade-off, load and share of reservations.
 
     Who does not take the first start asks for many, which is slow: with few runs these settings end sooner.
     """
@@ -153,13 +155,31 @@ def prices(out: Path | None, tell: Tell, runs: int) -> Chapter:
         "200 SU with 40 % more jobs; its loads are 58.7, 68.4 and 78.8 % (CTC) and 63.4, 77.8 and 87.4 % (SDSC). The "
         "second table has every start offered to who asked with alpha .25 to .75, the third the slots at once, the "
         "last the same jobs when the queue knows only the limits of their users, for which slots are bought: released "
-        "when their jobs end, as Penstock does, and kept to the limit although the job has ended. Figure 29 "
-        "(aggressive backfilling) is left out."
+        "when their jobs end, as Penstock does, and kept to the limit although the job has ended. Under aggressive "
+        f"backfilling (Figure 29, {short} days) each buyer has a trade-off of its own between 0 and 1, and is offered "
+        f"{OFFERED} of the starts."
     )
     heads = ("site", "estimates", "slots", "price SU", "free", "wait h", "others' wait h")
     tables = [Table("Slots bought", columns, cells), _by_time(found), _by_size(found)]
     tables.append(Table("Slots at once, exact run times and users' limits", heads, guessed))
-    return Chapter("prices", "Adaptive prices (Figures 23 to 28, 30, 31)", text, rows, tables, _goals(found))
+    tables.append(_by_policy(short, tell))
+    return Chapter("prices", "Adaptive prices (Figures 23 to 31)", text, rows, tables, _goals(found))
+
+
+def _by_policy(days: float, tell: Tell) -> Table:
+    """Conservative and aggressive backfilling (Figure 29)."""
+    cells = []
+    for site, log in SITES.items():
+        whole = first_days(read_jobs(traces(), site), days)
+        for more in _MORE:
+            tell(f"prices: {site}, {more:+.0%} jobs, conservative and aggressive backfilling")
+            jobs = duplicated(whole, more, 0)
+            for by in prices_by_policy(jobs, log.procs, 0.1, 0):
+                price, waits = mean_of(by.bought), (f"{by.wait:.2f}", f"{by.others_wait:.2f}")
+                load = f"{utilisation(jobs, log.procs):.0%}"
+                cells.append([site, load, by.policy, str(len(by.bought)), price.told(), f"{by.free:.0%}", *waits])
+    heads = ("site", "load", "backfilling", "slots", "price SU", "free", "wait h", "others' wait h")
+    return Table("Slots by any trade-off, conservative and aggressive backfilling", heads, cells)
 
 
 def _guessed(site: str, procs: int, exact: Sales, tell: Tell) -> list[list[str]]:

@@ -14,6 +14,7 @@ from penstock.provision.pricing import PaperPricing, quote
 from penstock_lab.papers import provision, provision_front, provision_practice
 from penstock_lab.papers.provision_greedy import against_best_effort
 from penstock_lab.papers.provision_machine import Machine, best_effort_on, chain_on
+from penstock_lab.papers.provision_policies import AggressiveMachine, prices_by_policy
 from penstock_lab.papers.provision_practice import PlannedMachine
 from penstock_lab.papers.provision_prices import answers, duplicated, first_days, sell
 from penstock_lab.papers.provision_sites import among_sites, over_sites
@@ -166,6 +167,32 @@ def test_inexact_estimates_give_what_the_replay_of_the_log_gives():
     mean = sum(start - job[0] for start, job in zip(starts, jobs, strict=True)) / len(jobs)
     assert not machine.queue().waiting
     assert abs(machine.mean_wait() - mean) < 0.1 * mean
+
+
+def test_aggressive_backfilling_is_that_of_the_replay_of_the_log():
+    jobs = some_jobs(120)
+    machine = AggressiveMachine(8, jobs)
+    machine.to(90_000)
+    starts = replay(Trace.of((i, s, r, p, r) for i, (s, r, p) in enumerate(jobs)), 8, "easy", "batch")
+    mean = sum(start - job[0] for start, job in zip(starts, jobs, strict=True)) / len(jobs)
+    assert abs(machine.mean_wait() - mean) < 0.1 * mean  # nodes are pinned here, and only counted there
+
+
+def test_a_slot_in_the_way_delays_others_under_aggressive_backfilling_by_what_it_costs():
+    machine = AggressiveMachine(4, [(0, 10, 4), (0, 5, 2), (0, 5, 2)])
+    machine.to(0)
+    before, slot = machine.mean_wait(), quote(machine.plan(), machine.plan().queue.taken(), 4, 10, 10, PaperPricing())
+    assert slot.f == 40
+    machine.buy(slot)
+    assert machine.mean_wait() - before == 20 / 3
+    machine.to(60)
+    assert machine.mean_wait() - before == 20 / 3 and not machine.plan().queue.waiting
+
+
+def test_the_same_jobs_buy_under_both_kinds_of_backfilling():
+    conservative, aggressive = prices_by_policy(some_jobs(80), 8, 0.2, 1)
+    assert len(conservative.bought) == len(aggressive.bought) > 5
+    assert conservative.others_wait > 0 < aggressive.others_wait != conservative.others_wait
 
 
 def test_best_effort_among_sites_goes_where_the_fewest_jobs_are_and_waits_for_the_data():
