@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from penstock.provision.dag import Dag, best_effort_cost, ranks
 from penstock.provision.front import Evaluation, trade_off
 from penstock.provision.heft import Scheduler
 from penstock.provision.moga import MogaSettings, moga
-from penstock_lab.intervals import Interval, ratio_of_means
 from penstock_lab.papers.chapters import Tell
+from penstock_lab.papers.provision_against import COST, SPAN, Against, Compared
 from penstock_lab.papers.provision_front import fronts
 from penstock_lab.papers.provision_greedy import greedy_plans
 from penstock_lab.papers.provision_machine import Machine
@@ -45,7 +45,6 @@ __all__ = ["PARTS", "SIMULATED"]
 
 _ALPHAS: Final = (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)
 _PERIOD: Final = 3600
-_FIGURES: Final = ("makespan", "median", "floor", "cost")
 
 
 def advertised(out: Path | None, tell: Tell, runs: int) -> Chapter:
@@ -146,32 +145,13 @@ def _compare(
     return out
 
 
-class _Against(NamedTuple):
-    """Of plans beside best effort at the same instants: makespan over its mean, with a 95 % interval; the median of
-    that of each pair; the longest path over best effort, below which nobody comes; the cost over the least."""
-
-    span: Interval
-    median: float
-    floor: float
-    cost: float
-
-    def row(self) -> dict[str, float]:
-        """For programs."""
-        span = self.span
-        told = {"makespan": span.value, "low": span.low, "high": span.high}
-        return {**told, "median": self.median, "floor": self.floor, "cost": self.cost}
-
-    def cells(self) -> list[str]:
-        """For a table, under `_FIGURES`."""
-        return [self.span.told(), f"{self.median:.3f}", f"{self.floor:.3f}", f"{self.cost:.3f}"]
-
-
-def _against(found: list[dict[str, Any]], alpha: float) -> _Against:
-    spans, base = [r[f"makespan_{alpha:g}"] for r in found], [r["best_effort"] for r in found]
-    median = statistics.median(span / alone for span, alone in zip(spans, base, strict=True))
-    floor = ratio_of_means([r["floor"] for r in found], base).value
-    cost = statistics.fmean(r[f"cost_{alpha:g}"] / r["least_cost"] for r in found)
-    return _Against(ratio_of_means(spans, base), median, floor, cost)
+def _against(found: list[dict[str, Any]], alpha: float) -> Against:
+    return Against.of(
+        [
+            Compared(r["best_effort"], r["floor"], r[f"makespan_{alpha:g}"], r[f"cost_{alpha:g}"] / r["least_cost"])
+            for r in found
+        ]
+    )
 
 
 def trade_offs(out: Path | None, tell: Tell, runs: int) -> Chapter:
@@ -211,7 +191,7 @@ def trade_offs(out: Path | None, tell: Tell, runs: int) -> Chapter:
         "processors times run time. The paper survives as bands: CTC with 3 "
         "processors a task .87 to .92 at cost 1.5 to 1, with 30 .577 to .585 at 1.003 to 1."
     )
-    columns = ("site", "figure", "tasks", "procs", "alpha", *_FIGURES)
+    columns = ("site", "figure", "tasks", "procs", "alpha", *SPAN, COST)
     return Chapter(
         "trade-off", "Trade-off and sizes (Figures 13 to 15)", text, rows, [Table("Plans", columns, cells)], goals
     )
@@ -248,14 +228,14 @@ def loads(out: Path | None, tell: Tell, runs: int) -> Chapter:
                 if name == "CyberShake" and share in (0.0, COPIES["CTC"][-1]):
                     where = f"CyberShake at {load:.0%}"
                     goals.append(Goal.of(where, "makespan over best effort", against.span, 0.5 if share else 0.77))
-                    goals.append(Goal(where, "cost over best effort", against.cost, 1.05))
+                    goals.append(Goal.of(where, "cost over best effort", against.cost, 1.05))
                     goals.append(Goal(where, "seconds to plan", plan_s, 10.0))
     text = (
         f"Alpha 0.5, {runs} runs each, with 95 % intervals; floor is the longest path over best effort. More load is a "
         "second copy of the log, a week later, each job with a probability. The paper: CyberShake 23 % shorter at 63 % "
         "load, 50 % at 88 %."
     )
-    columns = ("site", "load", "workflow", *_FIGURES, "planning s")
+    columns = ("site", "load", "workflow", *SPAN, COST, "planning s")
     return Chapter(
         "load", "Load and CyberShake (Figures 16 and 18)", text, rows, [Table("Plans", columns, cells)], goals
     )

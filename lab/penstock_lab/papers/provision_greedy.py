@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.provision.dag import Dag, best_effort_cost
+from penstock.provision.dag import Dag, best_effort_cost, ranks
 from penstock.provision.greedy import SlotSite, greedy
 from penstock.provision.pricing import PaperPricing
 from penstock_lab.papers.chapters import Tell
+from penstock_lab.papers.provision_against import COST, SPAN, Against, Compared
 from penstock_lab.papers.provision_machine import Machine, best_effort_on
 from penstock_lab.papers.provision_world import (
     COPIES,
@@ -45,38 +45,30 @@ class Setting:
     alphas: tuple[float, ...]
 
 
-Ratios = list[tuple[float, float]]
-"""Of every run: makespan over the mean of best effort, cost over processors times run time."""
-
-
 def against_best_effort(
     machine: Machine, flows: Sequence[tuple[Callable[[int], Dag], tuple[float, ...]]], whens: list[float]
-) -> list[dict[float, Ratios]]:
+) -> list[dict[float, list[Compared]]]:
     """Workflows bought at each of these instants with each of these trade-offs, and submitted task by task at the same
     instant of the same log."""
     pricing = PaperPricing()
-    spans: list[list[float]] = [[] for _ in flows]
-    plans: list[dict[float, Ratios]] = [{alpha: [] for alpha in alphas} for _, alphas in flows]
+    found: list[dict[float, list[Compared]]] = [{alpha: [] for alpha in alphas} for _, alphas in flows]
     for i, now in enumerate(whens):
         machine.near(now)
         site = SlotSite("site", machine.queue(), pricing)
-        for (dag_of, alphas), own, found in zip(flows, spans, plans, strict=True):
+        for (dag_of, alphas), own in zip(flows, found, strict=True):
             dag = dag_of(i)
+            alone, floor = best_effort_on(machine.copy(), dag), float(max(ranks(dag)))
             for alpha in alphas:
                 plan = greedy(dag, [site], alpha, now)
-                found[alpha].append((plan.makespan, plan.cost / best_effort_cost(dag)))
-            own.append(best_effort_on(machine.copy(), dag))
-    means = [statistics.fmean(own) for own in spans]
-    return [
-        {alpha: [(span / base, cost) for span, cost in pairs] for alpha, pairs in found.items()}
-        for base, found in zip(means, plans, strict=True)
-    ]
+                own[alpha].append(Compared(alone, floor, plan.makespan, plan.cost / best_effort_cost(dag)))
+    return found
 
 
 def greedy_plans(out: Path | None, tell: Tell, runs: int) -> Chapter:
     """Makespan and cost by trade-off, width of the tasks and load."""
     rows: list[dict[str, Any]] = []
     goals: list[Goal] = []
+    cells: list[list[str]] = []
     sizes = _SIZES if runs >= _MANY else _SIZES[:1]
     for site, log in SITES.items():
         plain = read_jobs(traces(), site)
@@ -95,41 +87,31 @@ def greedy_plans(out: Path | None, tell: Tell, runs: int) -> Chapter:
             for setting, result in zip(settings, results, strict=True):
                 for alpha, found in result.items():
                     row = {"site": site, "figure": setting.figure, "load": load}
-                    row |= {
-                        "tasks": setting.tasks,
-                        "procs": setting.procs,
-                        "alpha": alpha,
-                        "makespan": _mean(found, 0),
-                        "sd": _spread(found, 0),
-                    }
-                    row |= {"cost": _mean(found, 1), "cost_sd": _spread(found, 1), "runs": runs}
-                    rows.append(row)
-                    goals += _goals(row)
+                    row |= {"tasks": setting.tasks, "procs": setting.procs, "alpha": alpha}
+                    against = Against.of(found)
+                    rows.append({**row, **against.row(), "runs": runs})
+                    cells.append([str(v) for v in row.values()] + against.cells())
+                    cells[-1][2] = f"{load:.0%}"
+                    goals += _goals(row, against)
     text = (
         f"{runs} runs each, at the same instants for plan and best effort. Every task asks for all starts from the end "
         "of its parents on (19) and buys by trade-off. Makespan over that of best effort among all jobs that came "
-        "meanwhile, cost over processors times run time. The paper: CTC with 3 processors a task .85 at cost 2.2 "
-        "(alpha 0), .89 at 1 (alpha 1); up to about 2 times the cost on CTC and 6 times on SDSC for small tasks."
+        "meanwhile, and cost over processors times run time, with 95 % intervals; floor is the longest path over best "
+        "effort. The paper: CTC with 3 processors a task .85 at cost 2.2 (alpha 0), .89 at 1 (alpha 1); up to about 2 "
+        "times the cost on CTC and 6 times on SDSC for small tasks."
     )
-    columns = ("site", "figure", "load", "tasks", "procs", "alpha", "makespan", "sd", "cost", "sd of cost")
-    cells = [
-        [r["site"], r["figure"], f"{r['load']:.0%}", str(r["tasks"]), str(r["procs"]), f"{r['alpha']:g}"]
-        + [f"{r[key]:.3f}" for key in ("makespan", "sd", "cost", "cost_sd")]
-        for r in rows
-    ]
+    columns = ("site", "figure", "load", "tasks", "procs", "alpha", *SPAN, COST)
     return Chapter(
         "greedy", "Slots bought one by one (Figures 52 to 55)", text, rows, [Table("Plans", columns, cells)], goals
     )
 
 
-def _goals(row: dict[str, Any]) -> list[Goal]:
+def _goals(row: dict[str, Any], against: Against) -> list[Goal]:
     """What the text of section 7.2 gives in figures, and that nothing is lost where nothing is paid."""
     figure, site, procs, alpha = row["figure"], row["site"], row["procs"], row["alpha"]
-    where = f"{site}, {procs} processors, alpha {alpha:g}"
+    where, name = f"{site}, {procs} processors, alpha {alpha:g}", "makespan over best effort"
     if figure == "workflow size":
-        return [
-            Goal(f"{site}, {row['tasks']} tasks, alpha {alpha:g}", "makespan over best effort", row["makespan"], 1.0)
-        ]
+        return [Goal.of(f"{site}, {row['tasks']} tasks, alpha {alpha:g}", name, against.span, 1.0)]
     if figure != "task size":
         return []
     if (site, procs) == ("CTC", 3):
@@ -137,21 +119,10 @@ def _goals(row: dict[str, Any]) -> list[Goal]:
     elif alpha == 1:
         span, cost = 1.0, 1.0
     else:
-        return [Goal(where, "makespan over best effort", row["makespan"], 1.0)]
-    return [
-        Goal(where, "makespan over best effort", row["makespan"], span),
-        Goal(where, "cost over best effort", row["cost"], cost),
-    ]
+        return [Goal.of(where, name, against.span, 1.0)]
+    return [Goal.of(where, name, against.span, span), Goal.of(where, "cost over best effort", against.cost, cost)]
 
 
 def _workflow(tasks: int, procs: int, widest: int, run: int) -> Dag:
     levels = round(tasks**0.5)
     return a_workflow(tasks - tasks % levels, levels, procs, widest, run)
-
-
-def _mean(found: Ratios, which: int) -> float:
-    return statistics.fmean(pair[which] for pair in found)
-
-
-def _spread(found: Ratios, which: int) -> float:
-    return statistics.stdev(pair[which] for pair in found) if len(found) > 1 else 0.0

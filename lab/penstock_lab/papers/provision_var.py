@@ -15,11 +15,15 @@ import statistics
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from penstock.future.plan import make_plan
 from penstock.provision.pricing import PaperPricing, quote
 from penstock.provision.var import Submission, WaitSample, bound, combine, idle_cost, when_to_submit
+from penstock_lab.intervals import Interval, mean_of, resampled
 from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.provision_machine import Machine
 from penstock_lab.papers.provision_world import (
@@ -103,7 +107,8 @@ def _all_kinds(machine: Machine, whens: list[float]) -> dict[tuple[int, int, int
 def _row(kind: tuple[int, int, int], outcomes: list[Outcome]) -> dict[str, Any]:
     row: dict[str, Any] = dict(zip(("procs", "hours", "notice_h"), kind, strict=True))
     for way in ("virtual", "priced", "combined"):
-        row[way], row[f"{way}_ok"] = _summary([getattr(o, way) for o in outcomes])
+        cost, row[f"{way}_ok"] = _summary([getattr(o, way) for o in outcomes])
+        row[way], row[f"{way}_low"], row[f"{way}_high"] = cost or (None, None, None)
     both = [o for o in outcomes if o.virtual is not None and o.priced is not None]
     row["virtual_cheaper"] = _share([_less(o.virtual, o.priced) for o in both])
     row["priced_cheaper"] = _share([_less(o.priced, o.virtual) for o in both])
@@ -113,7 +118,7 @@ def _row(kind: tuple[int, int, int], outcomes: list[Outcome]) -> dict[str, Any]:
 def reservations(out: Path | None, tell: Tell, runs: int) -> Chapter:
     """Cost and success rate by load, notice, width and duration."""
     rows: list[dict[str, Any]] = []
-    pairs: dict[str, list[Outcome]] = {"limits": [], "exact": []}
+    pairs: dict[str, list[list[Outcome]]] = {"limits": [], "exact": []}
     for site, log in SITES.items():
         for estimates, read in (("limits", read_limited_jobs), ("exact", read_jobs)):
             plain = read(traces(), site)
@@ -121,16 +126,17 @@ def reservations(out: Path | None, tell: Tell, runs: int) -> Chapter:
                 jobs = with_second_copy(plain, share, 3) if share else plain
                 load = utilisation(jobs, log.procs)
                 tell(f"var: {site} at {load:.0%}, {estimates}")
-                for key, outcomes in _all_kinds(Machine(log.procs, jobs), instants(jobs, runs, 11)).items():
-                    pairs[estimates] += outcomes
+                found = _all_kinds(Machine(log.procs, jobs), instants(jobs, runs, 11))
+                pairs[estimates] += [list(each) for each in zip(*found.values(), strict=True)]
+                for key, outcomes in found.items():
                     rows.append({"site": site, "estimates": estimates, "load": load, **_row(key, outcomes)})
     text = (
         f"At {runs} instants of each log, with the time limits of its users and with exact ones. Cost beside the plain "
-        "charge, as a multiple of it, mean of the cases that succeed; VAR the job that idles until the start, AR the "
-        "reservation at the adaptive price, the penalty for cancelling it 10 %. Cheaper: share of the cases in which "
-        "both succeed. The probability is the share of the waits seen that were short enough, where the paper asks "
-        "QBETS. On its cluster (NCSA, 30 days) AR costs more than VAR on average, most with an hour's notice, and "
-        "succeeds more often."
+        "charge, as a multiple of it, mean of the cases that succeed, with 95 % intervals; VAR the job that idles "
+        "until the start, AR the reservation at the adaptive price, the penalty for cancelling it 10 %. Cheaper: share "
+        "of the cases in which both succeed. The probability is the share of the waits seen that were short enough, "
+        "where the paper asks QBETS. On its cluster (NCSA, 30 days) AR costs more than VAR on average, most with an "
+        "hour's notice, and succeeds more often."
     )
     columns = (
         "site",
@@ -148,7 +154,7 @@ def reservations(out: Path | None, tell: Tell, runs: int) -> Chapter:
     )
     cells = [
         [r["site"], r["estimates"], f"{r['load']:.0%}", str(r["procs"]), str(r["hours"]), str(r["notice_h"])]
-        + [_cost(r[way]) for way in ("virtual", "priced", "combined")]
+        + ["-" if r[way] is None else _told(r, way) for way in ("virtual", "priced", "combined")]
         + [f"{100 * r[way + '_ok']:.0f}" for way in ("virtual", "priced", "combined")]
         + [f"{100 * r['virtual_cheaper']:.0f}", f"{100 * r['priced_cheaper']:.0f}"]
         for r in rows
@@ -159,38 +165,73 @@ def reservations(out: Path | None, tell: Tell, runs: int) -> Chapter:
     )
 
 
-def _overall(pairs: dict[str, list[Outcome]]) -> Table:
+class _Sums(NamedTuple):
+    """Of one way, by instant, whose cases hang together: what those that succeeded cost, and how many of how many
+    did."""
+
+    cost: NDArray[np.float64]
+    done: NDArray[np.float64]
+    tried: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, instants: list[list[Outcome]], way: str) -> _Sums:
+        real = [[c for o in each if (c := getattr(o, way)) is not None] for each in instants]
+        columns = ([sum(costs) for costs in real], [len(costs) for costs in real], [len(each) for each in instants])
+        return cls(*(np.asarray(column, dtype=float) for column in columns))
+
+    def mean_cost(self, draw: NDArray[np.intp]) -> float:
+        """Of those that succeeded at the instants drawn; NaN of none."""
+        done = float(self.done[draw].sum())
+        return float(self.cost[draw].sum()) / done if done else math.nan
+
+    def success(self, draw: NDArray[np.intp]) -> float:
+        """Their share."""
+        return float(self.done[draw].sum() / self.tried[draw].sum())
+
+
+def _overall(pairs: dict[str, list[list[Outcome]]]) -> Table:
     cells = []
-    for estimates, outcomes in pairs.items():
+    for estimates, found in pairs.items():
         for name, way in (("VAR", "virtual"), ("AR", "priced"), ("both", "combined")):
-            cost, ok = _summary([getattr(o, way) for o in outcomes])
-            cells.append([estimates, name, _cost(cost), f"{100 * ok:.0f}"])
-    return Table("All of them", ("estimates", "way", "cost", "success %"), cells)
+            sums = _Sums.of(found, way)
+            cost, ok = resampled(len(found), sums.mean_cost), resampled(len(found), sums.success)
+            cells.append([estimates, name, cost.told(".2f"), ok.told(".2f")])
+    return Table("All of them", ("estimates", "way", "cost", "success"), cells)
 
 
-def _goals(pairs: dict[str, list[Outcome]]) -> list[Goal]:
+def _goals(pairs: dict[str, list[list[Outcome]]]) -> list[Goal]:
     """What section 6.4 claims of the combined scheme, (22), and how VAR and AR compare."""
     goals = []
-    for estimates, outcomes in pairs.items():
+    for estimates, found in pairs.items():
+        outcomes = [o for each in found for o in each]
         dearer = sum(o.priced is not None and (o.combined is None or o.combined > o.priced + 1e-9) for o in outcomes)
         lost = sum(o.combined is None and (o.virtual is not None or o.priced is not None) for o in outcomes)
         above = sum(o.virtual is not None and o.virtual > o.most + 1e-9 for o in outcomes)
-        virtual, priced = (_summary([getattr(o, way) for o in outcomes]) for way in ("virtual", "priced"))
+        virtual, priced = (_Sums.of(found, way) for way in ("virtual", "priced"))
+        more = resampled(len(found), lambda d: _over(virtual.success(d), priced.success(d)))  # noqa: B023
+        dear = resampled(len(found), lambda d: _over(virtual.mean_cost(d), priced.mean_cost(d)))  # noqa: B023
         goals += [
             Goal(estimates, "cases in which both at once cost more than AR", dearer, 0),
             Goal(estimates, "cases in which both at once fail and one alone does not", lost, 0),
             Goal(estimates, "cases in which VAR costs more than (22)", above, 0),
-            Goal(estimates, "success of VAR over AR's", virtual[1] / priced[1] if priced[1] else math.inf, 1.0),
         ]
-        if virtual[0] is not None and priced[0]:
-            goals.append(Goal(estimates, "mean cost of VAR over AR's", virtual[0] / priced[0], 1.0))
+        names = ("success of VAR over AR's", "mean cost of VAR over AR's")
+        goals += [
+            Goal.of(estimates, name, ratio, 1.0)
+            for name, ratio in zip(names, (more, dear), strict=True)
+            if math.isfinite(ratio.value)
+        ]
     return goals
 
 
-def _summary(costs: list[float | None]) -> tuple[float | None, float]:
+def _summary(costs: list[float | None]) -> tuple[Interval | None, float]:
     """The mean cost of those that succeeded, and their share."""
     real = [cost for cost in costs if cost is not None]
-    return (statistics.fmean(real) if real else None), len(real) / len(costs)
+    return (mean_of(real) if real else None), len(real) / len(costs)
+
+
+def _over(a: float, b: float) -> float:
+    return a / b if b else math.nan
 
 
 def _less(a: float | None, b: float | None) -> bool:
@@ -201,5 +242,5 @@ def _share(flags: list[bool]) -> float:
     return statistics.fmean(flags) if flags else 0.0
 
 
-def _cost(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _told(row: dict[str, Any], way: str) -> str:
+    return Interval(row[way], row[f"{way}_low"], row[f"{way}_high"]).told(".2f")

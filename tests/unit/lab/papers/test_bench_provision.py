@@ -12,6 +12,7 @@ from penstock.provision.dag import one_site
 from penstock.provision.orders import free_plans
 from penstock.provision.pricing import PaperPricing, quote
 from penstock_lab.papers import provision, provision_front, provision_practice
+from penstock_lab.papers.provision_against import COST, SPAN, Against
 from penstock_lab.papers.provision_greedy import against_best_effort
 from penstock_lab.papers.provision_machine import Machine, best_effort_on, chain_on
 from penstock_lab.papers.provision_policies import AggressiveMachine, prices_by_policy
@@ -103,8 +104,8 @@ def test_workflows_that_buy_their_slots_end_earlier_and_pay_only_for_that():
     jobs = some_jobs(90)
     flow = partial(a_workflow, 12, 3, 3, 8)
     (found,) = against_best_effort(Machine(8, jobs), [(flow, (0.0, 1.0))], [2000.0, 8000.0])
-    (fast, dear), (slow, plain) = (tuple(map(statistics.fmean, zip(*found[a], strict=True))) for a in (0.0, 1.0))
-    assert fast < slow < 1.5 and dear > plain == 1
+    fast, slow = (Against.of(found[alpha]) for alpha in (0.0, 1.0))
+    assert fast.span.value < slow.span.value < 1.5 and fast.cost.value > slow.cost.value == 1
 
 
 def test_best_effort_on_pinned_nodes():
@@ -290,6 +291,6 @@ def test_rows_of_trade_offs_have_interval_median_and_floor():
     found = provision._compare(some_jobs(), 8, dag_of, 4, (0.0, 1.0))
     against = provision._against(found, 0.0)
     assert against.span.low <= against.span.value <= against.span.high
-    assert 0 < against.floor <= min(1.0, against.span.value) and against.cost >= 1 - 1e-9
+    assert 0 < against.floor <= min(1.0, against.span.value) and against.cost.low >= 1 - 1e-9
     assert against.row()["median"] == statistics.median(r["makespan_0"] / r["best_effort"] for r in found)
-    assert len(against.cells()) == len(provision._FIGURES)
+    assert len(against.cells()) == len([*SPAN, COST])
