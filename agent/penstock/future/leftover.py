@@ -49,11 +49,15 @@ class Room(NamedTuple):
 
 
 class Leftover:
-    """What is left over in one picture (`Turns.believed`), partition by partition, worked out when it is asked for."""
+    """What is left over in one picture (`Turns.believed`), partition by partition, worked out when it is asked for.
 
-    def __init__(self, snapshot: Snapshot, turns: Turns) -> None:
+    A loan begins up to `grant` seconds from now (`turns.grant_of`): it is over so much before the nodes are needed.
+    """
+
+    def __init__(self, snapshot: Snapshot, turns: Turns, grant: float = 0.0) -> None:
         self._snapshot = snapshot
         self._turns = turns
+        self._grant = grant
         self._groups = _groups(snapshot.partitions.values())
         self._found: dict[str, _Plan | Room] = {}
 
@@ -66,7 +70,7 @@ class Leftover:
         found = self._found.get(job.partition)
         if found is None:
             found = self._found[job.partition] = self._look(job.partition)
-        return found if isinstance(found, Room) else found.room(job.end, shortest)
+        return found if isinstance(found, Room) else found.room(job.end, shortest, self._grant)
 
     def starts(self, job: Job) -> Mapping[int, float]:
         """When those who wait would start in the plan for the job's partition; for tests."""
@@ -102,13 +106,13 @@ class _Plan:
             if (found := place(self._profile, entry.ask, self._now)) is not None:
                 self.starts.setdefault(entry.job.id, found[0])
 
-    def room(self, until: float | None, shortest: float) -> Room:
+    def room(self, until: float | None, shortest: float, grant: float) -> Room:
         """The most node time that nobody is given, up to that instant at the latest (None: for ever)."""
         best, seconds = self._throughout(until), _ENDLESS if until is None else until - self._now
         most, nodes = best.nodes * (seconds - _JOINS), self._lent
         longest = 60.0 * (seconds // 60.0 - 1.0)
         for begin, free in zip(self._profile.times, self._profile.free, strict=True):
-            seconds = min(60.0 * ((begin - self._now) // 60.0), longest)  # these are free until here
+            seconds = min(60.0 * ((begin - self._now - grant) // 60.0), longest)  # these are free until here
             if seconds >= shortest and (value := nodes.bit_count() * (seconds - _JOINS)) > most:
                 count = nodes.bit_count()
                 text = f"{plural(count, 'idle node')} nobody in the queue is given for {duration_text(seconds)}"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from penstock.api import Job, Snapshot
 from penstock.future.cluster import WAITS_FOR_NODES
 
-__all__ = ["Turns", "believed", "partitions_of", "turn_of"]
+__all__ = ["Turns", "believed", "grant_of", "partitions_of", "turn_of"]
 
 
 def turn_of(parameters: Collection[str]) -> float:
@@ -25,6 +25,12 @@ def turn_of(parameters: Collection[str]) -> float:
     interval = _seconds(values, "bf_interval", 30.0)
     backfill = interval + 2 * _seconds(values, "bf_max_time", interval)
     return max(backfill, _seconds(values, "sched_interval", 60.0))
+
+
+def grant_of(parameters: Collection[str]) -> float:
+    """Seconds within which backfill usually starts who comes last, and for which it takes nodes beyond their limits."""
+    values = dict(text.split("=", 1) for text in parameters if "=" in text)
+    return _seconds(values, "bf_interval", 30.0) + _seconds(values, "bf_resolution", 60.0)
 
 
 def _seconds(values: Mapping[str, str], name: str, default: float) -> float:

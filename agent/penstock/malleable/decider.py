@@ -24,7 +24,7 @@ from penstock.api import (
 )
 from penstock.errors import PenstockError
 from penstock.future.leftover import Leftover, Room
-from penstock.future.turns import Turns, turn_of
+from penstock.future.turns import Turns, grant_of, turn_of
 from penstock.malleable import announce, ways
 from penstock.malleable.acts import growth
 from penstock.malleable.bounds import ResizeBounds, bounded
@@ -60,9 +60,10 @@ class Decider(MalleablePart):
     def believed(self, shown: Snapshot) -> Snapshot:
         """What of the picture may be believed in this pass; called first."""
         site = self._settings.site
-        turns = Turns(shown, turn_of(site.scheduler_parameters if site else ()))
+        parameters = site.scheduler_parameters if site else ()
+        turns = Turns(shown, turn_of(parameters))
         believed = turns.believed()
-        self._leftover = Leftover(believed, turns)
+        self._leftover = Leftover(believed, turns, grant_of(parameters))
         return believed
 
     def begin(self, jobs: Mapping[int, Job], shown: Snapshot) -> None:

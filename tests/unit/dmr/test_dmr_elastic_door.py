@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -396,3 +398,20 @@ def test_the_tasks_of_a_dead_worker_are_put_back(tmp_path: Path) -> None:
     dead.step()
     time.sleep(0.3)
     assert until_over(head, Worker(tmp_path / "farm", 1, name="b")) == 0
+
+
+def test_a_worker_takes_the_next_task_when_one_ends_and_leaves_when_it_is_told(tmp_path: Path) -> None:
+    """It looks only twice a minute of itself here."""
+    head = Head(["true"] * 5, tmp_path / "farm")
+    code = "import sys; from dmr.elastic import farm; farm._EACH = 30.0; sys.exit(farm.main())"
+    worker = subprocess.Popen([sys.executable, "-c", code, "worker", str(tmp_path / "farm"), "--slots", "1"])
+    try:
+        end = time.monotonic() + 20.0
+        while head.look() != (0, 0):
+            assert time.monotonic() < end, "a task waits for the next look"
+            time.sleep(0.05)
+        worker.terminate()
+        assert worker.wait(20.0) == 0
+    finally:
+        worker.kill()
+        worker.wait()

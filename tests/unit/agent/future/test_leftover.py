@@ -16,7 +16,7 @@ from penstock.api import Allocation, JobState, Partition, Reservation, Snapshot
 from penstock.future.leftover import Leftover
 from penstock.future.planner import Ask, Backfill
 from penstock.future.queue import later, waiting
-from penstock.future.turns import Turns, turn_of
+from penstock.future.turns import Turns, grant_of, turn_of
 from penstock_lab.mock import views
 from penstock_lab.mock.model import Scheduler
 
@@ -198,10 +198,10 @@ def _starts(snapshot, growth, protected):
     return {placed.id: placed.start for ask in asks if (placed := planner.place(ask, NOW)) is not None}, profile
 
 
-def loan(snapshot, until=7200.0, shortest=60.0):
+def loan(snapshot, until=7200.0, shortest=60.0, grant=0.0):
     """How many nodes a job that can leave at any time is lent, and for how long."""
     turns = Turns(snapshot, TURN)
-    found = Leftover(turns.believed(), turns).room(make_job(99, "elsewhere", end=NOW + until), shortest)
+    found = Leftover(turns.believed(), turns, grant).room(make_job(99, "elsewhere", end=NOW + until), shortest)
     return found.nodes, found.seconds
 
 
@@ -211,6 +211,14 @@ def test_nodes_are_lent_until_somebody_is_given_them():
     assert room(seen) == (0, "promised") and loan(seen) == (4, 600.0)
     assert loan(seen, shortest=660.0) == (0, None), "for shorter than that they are of no use"
     assert loan(seen, shortest=math.inf) == (0, None)
+
+
+def test_a_loan_that_slurm_grants_a_round_later_is_over_in_time_all_the_same():
+    """Slurm starts nobody who could still run when the nodes are needed."""
+    seen = picture(make_job(1, "n1", "n2", "n3", "n4", end=NOW + 630), waits(2, 8, priority=9))
+    assert grant_of(()) == 90.0 and grant_of(("bf_interval=10", "bf_resolution=5")) == 15.0
+    assert [loan(seen, grant=grant) for grant in (15.0, 30.0, 31.0)] == [(4, 600.0), (4, 600.0), (4, 540.0)]
+    assert loan(seen, grant=600.0) == (0, None)
 
 
 def test_nodes_that_slurm_has_planned_for_somebody_are_lent_until_its_turn_and_not_for_good():
