@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -45,7 +46,7 @@ def _options(parts: str) -> Callable[[_Command], _Command]:
                 "--out",
                 metavar="DIR",
                 type=click.Path(path_type=Path),
-                help="Write report.html, report.md, pictures and rows here.",
+                help="Write report.html, report.md, pictures and rows here; parts measured before stay in it.",
             ),
             click.option("--part", "parts", metavar=parts, multiple=True, help="Only this part; may be repeated."),
         ):
@@ -213,14 +214,26 @@ def _run(
                 table(f"{chapter.title}: {each.title}", each.columns, each.rows)
         click.echo(f"{part}: {time.monotonic() - began:.0f} s", err=True)
         if out is not None:
-            _write(out / f"{part}.json", json.dumps({"rows": chapter.rows}, indent=2) + "\n")
+            _write(out / f"{part}.json", json.dumps(chapter.told(), indent=2) + "\n")
     if out is not None:
-        _write(out / "report.md", as_markdown(title, chapters))
-        _write(out / "report.html", as_html(title, chapters))
+        all_parts = _with_earlier(out, known, chapters)
+        _write(out / "report.md", as_markdown(title, all_parts))
+        _write(out / "report.html", as_html(title, all_parts))
         click.echo(f"wrote {out / 'report.html'}", err=True)
     if as_json:
         results = {chapter.name: {"rows": chapter.rows} for chapter in chapters}
         emit_json(next(iter(results.values())) if len(results) == 1 else results)
+
+
+def _with_earlier(out: Path, known: Iterable[str], chapters: Sequence[Chapter]) -> list[Chapter]:
+    """All parts of the report that are measured, those of earlier runs as they lie in the folder."""
+    from penstock_lab.papers.report import Chapter
+
+    found = {chapter.name: chapter for chapter in chapters}
+    for part in known:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # not measured, or by an earlier release
+            found.setdefault(part, Chapter.read(json.loads((out / f"{part}.json").read_text(encoding="utf-8"))))
+    return [found[part] for part in known if part in found]
 
 
 def _write(path: Path, text: str) -> None:

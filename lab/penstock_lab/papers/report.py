@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,17 @@ class Chapter:
             return tuple(self.tables)
         cells = [(g.where, g.what, g.measured, f"{g.at_most:g}", "yes" if g.reached else "NO") for g in self.goals]
         return (Table("Goals", ("where", "what", "measured", "at most", "reached"), cells), *self.tables)
+
+    def told(self) -> dict[str, Any]:
+        """For a file that `read` reads."""
+        return {**asdict(self), "pictures": [str(picture) for picture in self.pictures]}
+
+    @classmethod
+    def read(cls, told: dict[str, Any]) -> Chapter:
+        """What `told` gave. KeyError or TypeError: it is of something else."""
+        tables, goals = [Table(**table) for table in told["tables"]], [Goal(**goal) for goal in told["goals"]]
+        pictures = tuple(map(Path, told["pictures"]))
+        return cls(told["name"], told["title"], told["text"], told["rows"], tables, goals, pictures)
 
 
 def as_markdown(title: str, chapters: Iterable[Chapter]) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from test_bench_logs import crowded
 
 from penstock.errors import UserError
-from penstock_lab.cli.bench import asa
+from penstock_lab.cli.bench import _run, asa
 from penstock_lab.papers import accuracy, fig5, paper, tables
 from penstock_lab.papers.report import Chapter, Goal, Table, as_html, as_markdown
 
@@ -96,6 +97,30 @@ def test_the_tables_are_run_and_reported(quick):
     assert all(r["core_hours"] > 0 and r["makespan"] > r["total_wait"] for r in first)
     assert {r["predictor"] for r in rows if r["table"] == 2} == set(accuracy.PREDICTORS)
     assert "Table 2" in (out / "report.md").read_text() and (out / "table1-montage.png").exists()
+
+
+def test_a_part_that_is_measured_again_leaves_the_others_in_the_report(tmp_path):
+    pytest.importorskip("matplotlib")
+
+    def part(name: str, value: float):
+        goals = [Goal("here", "a figure", value, 1.0, value - 0.5, value + 0.5)]
+        return lambda out, tell: Chapter(
+            name,
+            f"Part {name}",
+            "Words.",
+            [{"value": value}],
+            [Table("T", ("v",), [[f"{value}"]])],
+            goals,
+            [Path("p.png")],
+        )
+
+    known = {name: part(name, value) for name, value in (("one", 1.0), ("two", 2.0), ("three", 3.0))}
+    _run("All", known, ["three"], tmp_path, as_json=False)
+    _run("All", known, ["one"], tmp_path, as_json=False)
+    assert (tmp_path / "report.md").read_text() == as_markdown("All", [known[k](None, None) for k in ("one", "three")])
+    (tmp_path / "three.json").write_text('{"rows": []}')  # of an earlier release
+    _run("All", {**known, "one": part("one", 9.0)}, ["one"], tmp_path, as_json=False)
+    assert (tmp_path / "report.md").read_text() == as_markdown("All", [part("one", 9.0)(None, None)])
 
 
 def test_mistakes_are_told_before_the_work(tmp_path, monkeypatch):
