@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.api import Owner, OwnerLimits
 from penstock.broker.clusters import ClusterView
@@ -136,27 +136,15 @@ async def assess(
     placed anew; `own` are the ids of the bag's jobs by cluster; `ask`: also ask Slurm."""
     found = []
     limits = {name: await _limits_of(market, view, bag) for name, view in market.views.items()}
-    asked = 0
+    questions = iter(range(_ASKED if ask else 0))
     for plain in market.candidates:
         factor = corrections.factor(bag.task.name, plain.name)
         candidate = replace(plain, resource=replace(plain.resource, correction=plain.resource.correction * factor))
         view, waits = market.views[candidate.cluster], market.waits[candidate.cluster]
-        refused: list[str] = []
-        for some in [bag.under(qos) for qos in bag.qos] or [bag]:
-            made, why = _made(market, some, candidate, limits[candidate.cluster])
-            slurm = None
-            if why is None and ask and asked < _ASKED:
-                asked += 1
-                wanted = {**some.options, "directives": directives(some, candidate, made)}
-                try:
-                    slurm = await waits.slurm(candidate, made, wanted)
-                except Infeasible as e:
-                    why = f"Slurm refuses it: {e}"
-            if why is None:
-                break
-            refused.append(why)
-        if why is not None:
-            found.append(Assessed(candidate, view, made, "; ".join(dict.fromkeys(refused))))
+        allowed = await _allowed(market, bag, candidate, limits[candidate.cluster], questions)
+        made = allowed.shape
+        if allowed.why is not None:
+            found.append(Assessed(candidate, view, made, allowed.why))
             continue
         mine = (own or {}).get(candidate.cluster, ())
         jobs = -(-count // made.per)
@@ -165,9 +153,44 @@ async def assess(
         if plan is None:
             plan = planned(view.snapshot, candidate, made.units, made.limit, max(jobs, 1), made.run, mine)
         scatter = corrections.scatter(bag.task.name, candidate.name) or 0.0
-        weighed = _weighed(some, candidate, view, waits, made, plan, slurm)
-        found.append(replace(weighed, scatter=scatter, qos=some.options.get("qos")))
+        weighed = _weighed(allowed.bag, candidate, view, waits, made, plan, allowed.slurm)
+        found.append(replace(weighed, scatter=scatter, qos=allowed.bag.options.get("qos")))
     return found
+
+
+class _Allowed(NamedTuple):
+    """A bag under one QOS, its jobs on a candidate, what Slurm says of their wait (s; None: not asked, or it does not
+    say), and why none ever could run."""
+
+    bag: Bag
+    shape: JobShape
+    slurm: float | None
+    why: str | None
+
+
+async def _allowed(
+    market: ClusterMarket,
+    bag: Bag,
+    candidate: Candidate,
+    limits: Mapping[tuple[str, str], OwnerLimits],
+    questions: Iterator[int],
+) -> _Allowed:
+    """The bag under the first QOS of it that lets its jobs run there. Slurm is asked while there are `questions`."""
+    waits = market.waits[candidate.cluster]
+    refused: list[str] = []
+    for some in [bag.under(qos) for qos in bag.qos] or [bag]:
+        made, why = _made(market, some, candidate, limits)
+        slurm = None
+        if why is None and next(questions, None) is not None:
+            wanted = {**some.options, "directives": directives(some, candidate, made)}
+            try:
+                slurm = await waits.slurm(candidate, made, wanted)
+            except Infeasible as e:
+                why = f"Slurm refuses it: {e}"
+        if why is None:
+            return _Allowed(some, made, slurm, None)
+        refused.append(why)
+    return _Allowed(some, made, None, "; ".join(dict.fromkeys(refused)))
 
 
 def _made(
