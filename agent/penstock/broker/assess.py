@@ -60,7 +60,16 @@ class Assessed:
     @property
     def lane(self) -> Lane:
         """For a bag; what it shares with others is not said."""
-        return Lane(self.candidate.name, self.starts, self.shape.run + self.rework, self.shape.per, {}, self.scatter)
+        run = self.shape.run + self.rework
+        return Lane(self.candidate.name, self.fed(self.starts), run, self.shape.per, {}, self.scatter)
+
+    def fed(self, starts: Sequence[float]) -> Sequence[float]:
+        """The starts (s from now), later where the link is busy: each of them begins as if it had it for itself once
+        those before it have fetched their input, one after the other since the first began."""
+        if self.candidate.link is None or not self.shape.fetch:
+            return starts
+        each = self.shape.fetch - self.candidate.link.latency
+        return [max(start, starts[0] + number * each) for number, start in enumerate(starts)]
 
     def starts_at(self, quantile: float) -> Sequence[float]:
         """As late as the starts may be with that probability (s from now)."""
@@ -279,7 +288,7 @@ def lanes_of(assessed: Sequence[Assessed], quantile: float | None = None) -> lis
     return [
         replace(
             a.lane,
-            starts=a.starts if quantile is None else a.starts_at(quantile),
+            starts=a.fed(a.starts if quantile is None else a.starts_at(quantile)),
             shared=_shared(a.candidate, [other.candidate for other in viable]),
         )
         for a in viable
@@ -302,7 +311,7 @@ def rows_of(bag: Bag, assessed: Sequence[Assessed], affinity: Affinity, quantile
         bag.task,
         [a.candidate.resource for a in assessed],
         {a.candidate.name: a.wait for a in assessed},
-        rework={a.candidate.name: a.rework for a in assessed},
+        more={a.candidate.name: a.rework + a.shape.fetch for a in assessed},
         excluded={a.candidate.name: a.why for a in assessed if a.why is not None},
         affinity=affinity,
         quantile=quantile,

@@ -31,7 +31,8 @@ class Array:
     taken back before they began, or were preempted. `job` None: the submission's answer is not known. `leaving` are
     those i that are about to be withdrawn of so many that waited (`waited`). `states` is how jobs ended, by their task,
     `learned` the ids of jobs whose run times were learned from. `held`: it is about to be held, for something to be
-    withdrawn from it. `qos` is its jobs'; None: Slurm's default.
+    withdrawn from it. `qos` is its jobs'; None: Slurm's default. `fetch` is how long fetching their input is expected
+    to take (s), which is no part of `predicted`.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Array:
     states: dict[str, str] = field(default_factory=dict)
     learned: list[int] = field(default_factory=list)
     qos: str | None = None
+    fetch: float = 0.0
 
     @property
     def alive(self) -> list[int]:

@@ -85,7 +85,7 @@ def _learn(
         return
     array.learned.append(job)
     if state is JobState.COMPLETED and start is not None and end is not None:
-        learned.observe(task, array.lane, array.predicted, max(end - start, 1.0))
+        learned.observe(task, array.lane, array.predicted, max(end - start - array.fetch, 1.0))
 
 
 def given_way(array: Array) -> list[int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.api import Node, Partition, Reservation, SiteConfig
 from penstock.broker.site import NodeFacts, SiteFile
+from penstock.provision.transfers import NetworkLink
 from penstock.select.architectures import ISAS
 from penstock.select.consumables import Capability, Consumable, Resource
 
@@ -33,7 +34,7 @@ class Rig:
 class Candidate:
     """Nodes of one kind in a partition of a cluster. `constraint` tells them from the partition's others ("" if there
     are none). `notes` is what was taken for want of better. `preempted` is how often a running job is preempted in an
-    hour, by the site file."""
+    hour, `link` the way on which input comes, by the site file (None: it is there)."""
 
     resource: Resource
     cluster: str
@@ -48,6 +49,7 @@ class Candidate:
     billing: Mapping[str, float] = field(default_factory=dict)
     features: frozenset[str] = frozenset()
     preempted: float | None = None
+    link: NetworkLink | None = None
 
     @property
     def name(self) -> str:
@@ -87,7 +89,8 @@ def candidates(
                 kind += [model for model in models if len(twins) > 1]
                 name += f":{'&'.join(kind) or 'plain'}"
             facts = known.of(site.cluster, partition.name, (*features, *models))
-            found.append(_candidate(site, partition, name, own, group, facts, kept, clock=clock, fallback=fallback))
+            made = _candidate(site, partition, name, own, group, facts, kept, clock=clock, fallback=fallback)
+            found.append(replace(made, link=known.links.get(site.cluster)))
     return found
 
 

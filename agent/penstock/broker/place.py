@@ -52,8 +52,9 @@ async def _submit(
     run: BagRun, where: Assessed, pieces: list[list[int]], save: Callable[[], None], now: float, acts: BagActs
 ) -> PenstockError | None:
     bag, candidate, shape = run.bag, where.candidate, where.shape
-    plain = shape.run / candidate.resource.correction
-    array = Array(run.next_name(), candidate.cluster, candidate.name, pieces, plain, now, qos=where.qos)
+    plain = (shape.run - shape.fetch) / candidate.resource.correction
+    array = Array(run.next_name(), candidate.cluster, candidate.name, pieces, plain, now, fetch=shape.fetch)
+    array.qos = where.qos
     run.arrays.append(array)
     save()
     spec = JobSpec(

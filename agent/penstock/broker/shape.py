@@ -27,7 +27,8 @@ class JobShape:
     most `limit` s. It takes `units` of the candidate's nodes (whole ones), or of its CPUs. `pad`: cores without a task
     are kept busy. `cores`, memory and GPUs are a task's on each of its nodes.
 
-    `run` is the predicted run time in seconds, of all tasks alike.
+    `run` is the predicted run time in seconds, of all tasks alike, with the `fetch` seconds that their input takes
+    while nobody else fetches any.
     """
 
     per: int
@@ -39,6 +40,7 @@ class JobShape:
     whole: bool
     pad: bool = False
     nodes: int = 1
+    fetch: float = 0.0
 
     @property
     def units(self) -> int:
@@ -66,14 +68,16 @@ def shape(bag: Bag, candidate: Candidate, longest: float | None = None) -> JobSh
             room.append(int(rig.memory // memory))
         room += [rig.gpus.get(model, 0) // count for model, count in gpus.items()]
         per = max(min(room), 1)
-    run = run_time(bag.task, candidate.resource)
+    fetch = 0.0 if candidate.link is None else candidate.link.time(per * bag.input)
+    run = run_time(bag.task, candidate.resource) + fetch
     limit = bag.limit
     if limit is None:
         limit = math.ceil(max(_GENEROUS * run, _LEAST) / 60) * 60.0 if math.isfinite(run) else _LEAST
         for most in (candidate.partition.max_time, longest):
             if most is not None and run <= most:
                 limit = min(limit, most)
-    return JobShape(per, cores, memory, gpus, limit, run, candidate.whole, filled and bag.fill == "pad", bag.nodes)
+    padded = filled and bag.fill == "pad"
+    return JobShape(per, cores, memory, gpus, limit, run, candidate.whole, padded, bag.nodes, fetch)
 
 
 def _model(req: Requirement, candidate: Candidate) -> str:

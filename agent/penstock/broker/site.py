@@ -5,6 +5,8 @@
       skylake: {simd: [sse4.1, avx2, avx512], base: 2.4 GHz, max: 3.7 GHz, watts: 9}
     partitions:                                 # `batch` of every cluster, `far/batch` of one
       far/batch: {base: 2.8 GHz, charge: 0.8, correction: 1.22}
+    clusters:                                   # the way from where input of tasks lies; none: it is there
+      far: {bandwidth: 100 MB/s, latency: 2s}
 
 The later ones win. `base` and `max` are clocks; `charge` is service units a core-hour where the billing weights do not
 say, `watts` the power of a busy core; `preempted` is how often a job that runs there is preempted in an hour, in the
@@ -24,8 +26,9 @@ from pydantic import Field, model_validator
 from penstock.broker.consumables import CapabilityEntry
 from penstock.broker.files import read
 from penstock.errors import UserError
+from penstock.provision.transfers import NetworkLink
 from penstock.select.consumables import Capability, Consumable
-from penstock.values.models import Entry, Rate, number, read_as
+from penstock.values.models import Bandwidth, Entry, Latency, Name, Rate, number, read_as
 
 __all__ = ["NodeFacts", "SiteFile", "read_site"]
 
@@ -72,6 +75,8 @@ class SiteFile:
     defaults: NodeFacts = NodeFacts()
     features: Mapping[str, NodeFacts] = field(default_factory=dict)
     partitions: Mapping[str, NodeFacts] = field(default_factory=dict)
+    links: Mapping[str, NetworkLink] = field(default_factory=dict)
+    """By cluster."""
 
     def of(self, cluster: str, partition: str, features: Iterable[str]) -> NodeFacts:
         """What it says of nodes with these features in a partition of a cluster."""
@@ -92,15 +97,22 @@ def read_site(path: Path) -> SiteFile:
             {str(name): _facts(one, f"{key}.{name}") for name, one in getattr(said, key).items()}
             for key in ("features", "partitions")
         )
-        return SiteFile(_facts(said.defaults, "defaults"), features, partitions)
+        links = {name: NetworkLink(one.bandwidth, one.latency) for name, one in said.clusters.items()}
+        return SiteFile(_facts(said.defaults, "defaults"), features, partitions, links)
     except UserError as e:
         raise UserError(f"{path}: {e}") from None
+
+
+class _Link(Entry):
+    bandwidth: Bandwidth
+    latency: Latency = 0.0
 
 
 class _Site(Entry):
     defaults: dict[Any, Any] = Field(default_factory=dict)
     features: dict[Any, dict[Any, Any]] = Field(default_factory=dict)
     partitions: dict[Any, dict[Any, Any]] = Field(default_factory=dict)
+    clusters: dict[Name, _Link] = Field(default_factory=dict)
 
 
 class _Own(Entry):

@@ -10,6 +10,7 @@
     parallel: {cores: 8, serial: 0.05}
     nodes: 2                        # how many nodes each runs on at once; cores are those of all of them
     checkpoint: 30m                 # begins no further back after an interruption; if left out it begins anew
+    input: 3 GB                     # what each fetches first where its cluster has a link in the site file
 
 Several tasks stand under `tasks:`. `instructions:` is a list of such lists (Eq. 1 adds them up), `profile:` a file of
 `penstock profile` in their place or beside them, `include:` names other files.
@@ -31,7 +32,7 @@ from penstock.broker.profiles import load_profile, requirements_of
 from penstock.errors import UserError
 from penstock.select.consumables import Parallel, Requirement, Task
 from penstock.select.values import Value
-from penstock.values.models import Duration, Entry, Name, Text, VariableName, kind, read_as, whole
+from penstock.values.models import Bytes, Duration, Entry, Name, Text, VariableName, kind, read_as, whole
 from penstock.values.speedup import Amdahl, SpeedupTable
 
 __all__ = ["Bag", "bag_at", "entry_of", "read_bags"]
@@ -46,7 +47,8 @@ class Bag:
 
     `fill` is how nodes are filled that no other job shares: with tasks (pack), with copies of one beside it (pad), or
     not (none). `options` are further ones of sbatch's by name (partition, account, qos, constraint, gres, workdir).
-    `checkpoint` is how much work (s) is lost at most when a task is interrupted; None: all of it.
+    `checkpoint` is how much work (s) is lost at most when a task is interrupted; None: all of it. `input` is what each
+    fetches before it begins (bytes), on clusters where that takes time.
     """
 
     task: Task
@@ -58,6 +60,7 @@ class Bag:
     environment: Mapping[str, str] = field(default_factory=dict)
     nodes: int = 1
     checkpoint: float | None = None
+    input: float = 0.0
 
     @property
     def qos(self) -> tuple[str, ...]:
@@ -84,6 +87,7 @@ class _BagEntry(Entry):
     run: Text | None = None
     time: Duration | None = None
     checkpoint: Duration | None = None
+    input: Bytes | None = None
     requirements: list[RequirementEntry] | None = None
     instructions: list[Annotated[list[RequirementEntry], BeforeValidator(_plain)]] | None = None
     profile: Text | None = None
@@ -156,6 +160,7 @@ def bag_at(entry: object, where: str, folder: Path, default: str) -> Bag:
         said.environment,
         said.nodes,
         said.checkpoint,
+        said.input or 0.0,
     )
 
 
@@ -173,6 +178,7 @@ def entry_of(bag: Bag) -> dict[str, Any]:
         **({} if bag.run is None else {"run": bag.run}),
         **({} if bag.limit is None else {"time": bag.limit}),
         **({} if bag.checkpoint is None else {"checkpoint": bag.checkpoint}),
+        **({"input": bag.input} if bag.input else {}),
         "instructions": [[_requirement_of(req) for req in one] for one in bag.task.instructions],
         **({"cores": parallel.cores} if parallel.speedup is None else {"parallel": gains}),
         "fill": bag.fill,

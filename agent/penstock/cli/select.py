@@ -249,6 +249,8 @@ class _Live:
                 for who, seconds in said.items():
                     if seconds is not None:
                         click.echo(f"    {who} {ago(seconds)}")
+                if a.shape.fetch:
+                    click.echo(f"  input: {ago(a.shape.fetch)} more until it is there, on a link that is free")
                 if a.preemptions is not None:
                     often = f"preempted once in {ago(1 / a.preemptions.rate)} of running ({a.preemptions.source})"
                     click.echo(f"  {often}: {ago(a.rework)} more are expected")

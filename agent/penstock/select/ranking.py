@@ -140,15 +140,16 @@ def rank(
     resources: Sequence[Resource],
     waits: Mapping[str, Wait],
     *,
-    rework: Mapping[str, float] | None = None,
+    more: Mapping[str, float] | None = None,
     excluded: Mapping[str, str] | None = None,
     affinity: Affinity = _SOONER,
     quantile: float | None = None,
 ) -> list[RankedRow]:
     """A row per resource: viable ones best first, the first of equals first, then the others.
 
-    `waits` by resource; none: nobody waits there. `rework` (s) is what preemption adds to the time to completion there,
-    where it does. `excluded` says of resources why they cannot be used.
+    `waits` by resource; none: nobody waits there. `more` (s) is what comes on top of wait and run time there:
+    work that preemption has done over again, input that is fetched. `excluded` says of resources why they cannot
+    be used.
     """
     viable: list[tuple[float, RankedRow]] = []
     others: list[RankedRow] = []
@@ -159,7 +160,7 @@ def rank(
             continue
         wait = waits.get(res.name, NO_WAIT)
         tx, tq = run_time(task, res), wait.at(quantile)
-        ttc = tq + tx + (rework or {}).get(res.name, 0.0)
+        ttc = tq + tx + (more or {}).get(res.name, 0.0)
         option = ResourceOption(task, res, cost(task, res, affinity.metric), tx, wait, ttc)
         known = math.isfinite(option.cost)
         row = RankedRow(

@@ -29,9 +29,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from penstock.broker.files import read
 from penstock.errors import UserError
 from penstock.provision.transfers import NetworkLink
-from penstock.values.durations import DURATION_FORMS, parse_duration
-from penstock.values.models import Duration, Entry, Words, kind, number, read_as, text, wrong
-from penstock.values.units import parse_rate
+from penstock.values.models import Bandwidth, Duration, Entry, Latency, Words, kind, number, read_as, text, wrong
 
 __all__ = ["SiteEntry", "SitesFile", "read_sites"]
 
@@ -102,17 +100,10 @@ def _ends(value: object) -> list[str] | None:
     return value if good else None  # type: ignore[return-value]
 
 
-def _bandwidth(value: object) -> float:
-    try:
-        return parse_rate(value)
-    except ValueError as error:
-        raise ValueError(f"bytes a second: {error}") from None
-
-
 class _Link(Entry):
     between: Annotated[list[str], kind(_ends, "the names of two sites")]
-    bandwidth: Annotated[float, kind(_bandwidth)]
-    latency: Annotated[float, kind(lambda v: 0.0 if v in (0, "0", "0s") else parse_duration(v), DURATION_FORMS)] = 0.0
+    bandwidth: Bandwidth
+    latency: Latency = 0.0
 
 
 def _by_name(value: object) -> object:

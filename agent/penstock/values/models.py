@@ -19,8 +19,8 @@ from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.values.units import parse_amount, parse_rate
 
 __all__ = [
-    "Amount", "Duration", "Entry", "Listed", "Name", "Rate", "Text", "VariableName", "Words", "kind", "number",
-    "read_as", "text", "whole", "wrong",
+    "Amount", "Bandwidth", "Bytes", "Duration", "Entry", "Latency", "Listed", "Name", "Rate", "Text", "VariableName",
+    "Words", "kind", "number", "read_as", "text", "whole", "wrong",
 ]  # fmt: skip
 
 M = TypeVar("M", bound="Entry")
@@ -159,7 +159,17 @@ def _words(value: object) -> list[str]:
     return value
 
 
+def _bandwidth(value: object) -> float:
+    try:
+        return parse_rate(value)
+    except ValueError as error:
+        raise ValueError(f"bytes a second: {error}") from None
+
+
 Amount = Annotated[float, kind(parse_amount)]
+Bytes = Annotated[float, kind(parse_amount, "bytes such as 3e9, 3 GB or 512 MiB")]
+Bandwidth = Annotated[float, kind(_bandwidth)]
+Latency = Annotated[float, kind(lambda v: 0.0 if v in (0, "0", "0s") else parse_duration(v), DURATION_FORMS)]
 Rate = Annotated[float, kind(parse_rate)]
 Duration = Annotated[float, kind(parse_duration, DURATION_FORMS)]
 Name = Annotated[str, kind(_name, "a name of 1 to 200 characters")]

@@ -43,8 +43,7 @@ from penstock.errors import UserError
 from penstock.slurm.hostlist import ParseError
 from penstock.slurm.parse import parse_limit
 from penstock.values.documents import MAX_BYTES, flat, parse_yaml
-from penstock.values.models import Duration, Entry, Listed, VariableName, kind, read_as, text, whole, wrong
-from penstock.values.units import parse_amount
+from penstock.values.models import Bytes, Duration, Entry, Listed, VariableName, kind, read_as, text, whole, wrong
 from penstock.workflow.asks import FIELDS, Asks, ScriptSays, script_says, with_raw
 from penstock.workflow.checks import check_against
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
@@ -81,7 +80,6 @@ StageName = Annotated[str, kind(_name, "1 to 40 of A-Z a-z 0-9 _ . -")]
 Command = Annotated[
     str, kind(lambda c: c if isinstance(c, str) and c.strip() and "\0" not in c else None, "a shell command")
 ]
-Bytes = Annotated[float, kind(parse_amount, "bytes such as 3e9, 3 GB or 512 MiB")]
 Line = Annotated[str, text()]
 Word = Annotated[str, kind(_word, "a text, not empty (quote it)")]
 

@@ -246,6 +246,16 @@ def test_every_task_of_an_array_has_an_end_however_rarely_one_looks(tasks, cores
     assert sorted(array.learned) == sorted(ids)
 
 
+def test_what_fetching_input_took_teaches_nothing_of_run_times():
+    array = Array("bag", "near", "near/main", [[0]], 100.0, 0.0, job=ARRAY, fetch=50.0)
+    learned = Corrections()
+    record = AccountingRecord(
+        ARRAY, "bag", "alice", "main", "q", "a", JobState.COMPLETED, 0, 0.0, 0.0, 10.0, 160.0, None, 1
+    )
+    read_records(array, [], [record], "md", learned)
+    assert array.states == {"0": "COMPLETED"} and learned.factor("md", "near/main") == 1.0
+
+
 def test_tasks_that_were_preempted_are_to_be_done_again():
     array = Array("bag", "near", "near/main", [[0, 1], [2], [3]], 100.0, 0.0, job=ARRAY)
     array.states = {"0": "PREEMPTED", "1": "COMPLETED", "2": "FAILED"}

@@ -388,3 +388,28 @@ def test_a_checkpoint_of_a_task(tmp_path):
     assert made.checkpoint == 600.0 and bag_at(entry_of(made), "t", tmp_path, "t") == made
     with pytest.raises(UserError, match="checkpoint"):
         bag(tmp_path, checkpoint="soon")
+
+
+def test_input_is_fetched_first_and_by_all_over_one_link(tmp_path):
+    """Four tasks of 500 s to a node; each fetches 100 s of data over a link that has to be set up for 20 s."""
+    them, path = nodes(2, arch="x86_64"), tmp_path / "site.yaml"
+    path.write_text("clusters: {near: {bandwidth: 30 MB/s, latency: 20s}}\n")
+    (far,) = offered(SITE, partition(them), them, read_site(path))
+    (here,) = offered(SITE, partition(them), them)
+    fetching = bag(tmp_path, input="3 GB")
+    assert fetching.input == 3e9 and bag_at(entry_of(fetching), "t", tmp_path, "t") == fetching
+    slow, quick = shape(fetching, far), shape(fetching, here)
+    assert (slow.run, slow.fetch, slow.limit) == (500.0 + 420.0, 420.0, 2760.0)
+    assert (quick.run, quick.fetch) == (500.0, 0.0) and shape(bag(tmp_path), far) == quick
+    view = ClusterView("near", SITE, Snapshot(0.0, {}, them, {}), None)
+    drawn = [[0.0], [0.0], [900.0]]
+    assessed = Assessed(far, view, slow, starts=(0.0, 0.0, 900.0), drawn=drawn)
+    (lane,), (late,) = lanes_of([assessed]), lanes_of([assessed], 0.9)
+    assert (list(lane.starts), lane.run) == ([0.0, 400.0, 900.0], 920.0), "the second fetches when the first has"
+    assert list(late.starts) == [0.0, 400.0, 900.0]
+    assert list(lanes_of([Assessed(here, view, quick, starts=(0.0, 0.0))])[0].starts) == [0.0, 0.0]
+    path.write_text("clusters: {near: {bandwidth: fast}}\n")
+    with pytest.raises(UserError, match=r"clusters\.near\.bandwidth: bytes a second"):
+        read_site(path)
+    with pytest.raises(UserError, match="input: must be bytes such as"):
+        bag(tmp_path, input="much")

@@ -63,5 +63,5 @@ def test_a_shorter_queue_may_not_be_worth_being_preempted():
     task = Task("t", ((Requirement(Consumable.of("compute"), 3600.0),),))
     here, there = (Resource(name, (Capability(Consumable.of("compute"), 1.0),)) for name in ("calm", "cheap"))
     assert [row.resource for row in rank(task, [there, here], {})] == ["cheap", "calm"]
-    again = rank(task, [there, here], {}, rework={"cheap": 100.0})
+    again = rank(task, [there, here], {}, more={"cheap": 100.0})
     assert [(row.resource, row.ttc) for row in again] == [("calm", 3600.0), ("cheap", 3700.0)]
