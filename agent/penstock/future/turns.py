@@ -28,7 +28,8 @@ def turn_of(parameters: Collection[str]) -> float:
 
 
 def grant_of(parameters: Collection[str]) -> float:
-    """Seconds within which backfill usually starts who comes last, and for which it takes nodes beyond their limits."""
+    """Seconds by which the end of a job that comes last moves while it waits for the next round of backfill, and
+    because backfill reckons in steps of bf_resolution."""
     values = dict(text.split("=", 1) for text in parameters if "=" in text)
     return _seconds(values, "bf_interval", 30.0) + _seconds(values, "bf_resolution", 60.0)
 

@@ -290,12 +290,17 @@ def _concern(wanted: WantedSlot) -> Concern:
     return Concern("slots", os.geteuid(), None, (wanted.partition,), (wanted.account,))
 
 
-# What the pool still runs then ends as if the allocation did: it is tried again elsewhere.
+# It leaves the pool by itself before. If it has not, what the pool still runs ends as if the allocation did, and is
+# tried again elsewhere. If even that hangs, the slot's own work begins all the same.
 _MEANWHILE: Final = """\
   {command} --left "$left" </dev/null &
   meanwhile=$!
   sleep "$left"
-  kill "$meanwhile" 2>/dev/null && wait "$meanwhile"
+  if kill "$meanwhile" 2>/dev/null; then
+    (sleep 30; kill -9 "$meanwhile") 2>/dev/null &
+    wait "$meanwhile"
+    kill $! 2>/dev/null
+  fi
 """
 
 
