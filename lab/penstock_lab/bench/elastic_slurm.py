@@ -260,7 +260,7 @@ def measure(seed: int, way: str, slower: float = 1.0) -> Measured:
             limit = _minutes(lasts)
             alone = [f"sleep {60 * limit}", "-N1", "--exclusive", f"-t{limit}"]
             job = elastic(world, lasts) if way == "elastic" else world.batch(*alone)
-            world.until(lambda: world.run(["squeue", "-h", "-t", "R", "-j", str(job)]).strip(), 900.0)
+            world.until(lambda: world.run(["squeue", "-h", "-t", "R", "-j", str(job)]).strip(), LASTS * slower)
             if STOPPED.wait(WARM):
                 raise RuntimeError("stopped")
             begin = time.time()

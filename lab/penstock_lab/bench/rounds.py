@@ -52,7 +52,7 @@ def rounds_command(
                 return
             try:
                 window = one_round(seed, **more)
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # what waits in vain ends so; the others go on
                 say(f"round {seed} failed: {error!r}")
                 return
             with lock:
