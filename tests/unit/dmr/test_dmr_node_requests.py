@@ -104,6 +104,7 @@ def test_it_is_asked_once_as_from_a_shell_and_cancelled_at_the_end(slurm):
 def test_a_request_that_waits_is_withdrawn_after_its_patience_and_at_the_end(slurm, caplog):
     (slurm / "do").write_text(
         f"trap 'echo withdrawn >>{slurm}/calls; echo salloc: Job allocation 12 has been revoked. >&2; exit 1' TERM\n"
+        f"echo listens >>{slurm}/calls\n"
         "for i in {1..600}; do sleep 0.1; done\n"
     )
 
@@ -114,12 +115,12 @@ def test_a_request_that_waits_is_withdrawn_after_its_patience_and_at_the_end(slu
         await requests.close()
         assert not requests._granted
 
-    asyncio.run(run(0.5, 2))
-    assert calls(slurm)[1] == "withdrawn"
+    asyncio.run(run(2.0, 3))
+    assert calls(slurm)[1:] == ["listens", "withdrawn"]
     assert "Slurm did not give 1 nodes for growth: salloc: Job allocation 12 has been revoked." in caplog.text
     (slurm / "calls").unlink()
-    asyncio.run(run(60.0, 1))
-    assert calls(slurm)[1] == "withdrawn"
+    asyncio.run(run(60.0, 2))
+    assert calls(slurm)[1:] == ["listens", "withdrawn"]
 
 
 def test_the_launcher_asks_for_nodes_for_its_own_job_only(slurm):
