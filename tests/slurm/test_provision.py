@@ -78,6 +78,13 @@ def until(probe, what, seconds=60.0):
     return found
 
 
+def a_job_of_the_past(cluster: Cluster) -> None:
+    """Idle jobs go by waits of alice's own jobs, of which there has to be one."""
+    cluster.run_as("alice", ["sbatch", "-N1", "-t1", "-o", "/dev/null", "--wrap", "true"], check=True)
+    asked = ["sacct", "-n", "-X", "-u", cluster.users["alice"], "-s", "CD", "-S", "now-1hour", "-E", "now"]
+    until(lambda: cluster.run_as("alice", asked).stdout.strip(), "a job of alice's in accounting")
+
+
 def test_what_any_user_sees(queue: Cluster) -> None:
     desk = Desk(queue, "alice")
     rows = desk.told("slots")["slots"]
@@ -97,10 +104,7 @@ def test_without_rights_a_slot_is_held_by_a_job_that_idles(queue: Cluster) -> No
     desk = Desk(queue, "alice")
     refused = desk.run("hold", "open", "-N", "2", "-t", "1m", "--at", "now+2m", "--kind", "reservation")
     assert refused.returncode == 1 and "not permitted" in refused.stderr
-    # It goes by waits of alice's own jobs, of which there has to be one.
-    queue.run_as("alice", ["sbatch", "-N1", "-t1", "-o", "/dev/null", "--wrap", "true"], check=True)
-    asked = ["sacct", "-n", "-X", "-u", queue.users["alice"], "-s", "CD", "-S", "now-1hour", "-E", "now"]
-    until(lambda: queue.run_as("alice", asked).stdout.strip(), "a job of alice's in accounting")
+    a_job_of_the_past(queue)
     dear = ["-N", "2", "-t", "10m", "--at", "now+1h", "--kind", "var"]
     late = desk.told("hold", "open", *dear, "--idle-budget", "10")
     assert late["start"] - 60 <= late["submit_at"] < late["start"] and late["idle"] <= 60
@@ -126,9 +130,7 @@ def test_without_rights_a_slot_is_held_by_a_job_that_idles(queue: Cluster) -> No
 def test_until_its_slot_begins_an_idle_job_works_for_a_pool(queue: Cluster) -> None:
     pytest.importorskip("distributed")
     desk = Desk(queue, "alice")
-    queue.run_as("alice", ["sbatch", "-N1", "-t1", "-o", "/dev/null", "--wrap", "true"], check=True)
-    asked = ["sacct", "-n", "-X", "-u", queue.users["alice"], "-s", "CD", "-S", "now-1hour", "-E", "now"]
-    until(lambda: queue.run_as("alice", asked).stdout.strip(), "a job of alice's in accounting")
+    a_job_of_the_past(queue)
     slot = ["-N", "2", "-t", "2m", "--at", "now+50s", "--kind", "var", "--run", "date +%s > began.at; sleep 600"]
     closed = desk.run("hold", "open", *slot, "--pool", "main")
     assert closed.returncode == 3 and "penstock pool start" in closed.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.api import Node, Partition, Reservation, SiteConfig
@@ -89,8 +89,9 @@ def candidates(
                 kind += [model for model in models if len(twins) > 1]
                 name += f":{'&'.join(kind) or 'plain'}"
             facts = known.of(site.cluster, partition.name, (*features, *models))
-            made = _candidate(site, partition, name, own, group, facts, kept, clock=clock, fallback=fallback)
-            found.append(replace(made, link=known.links.get(site.cluster)))
+            link = known.links.get(site.cluster)
+            made = _candidate(site, partition, name, own, group, facts, kept, link, clock=clock, fallback=fallback)
+            found.append(made)
     return found
 
 
@@ -112,6 +113,7 @@ def _candidate(
     group: Sequence[Node],
     facts: NodeFacts,
     kept: Collection[str],
+    link: NetworkLink | None,
     *,
     clock: str,
     fallback: float | None,
@@ -156,6 +158,7 @@ def _candidate(
         dict(partition.billing),
         frozenset(group[0].features),
         facts.preempted,
+        link,
     )
 
 

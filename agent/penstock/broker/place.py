@@ -53,8 +53,8 @@ async def _submit(
 ) -> PenstockError | None:
     bag, candidate, shape = run.bag, where.candidate, where.shape
     plain = (shape.run - shape.fetch) / candidate.resource.correction
-    array = Array(run.next_name(), candidate.cluster, candidate.name, pieces, plain, now, fetch=shape.fetch)
-    array.qos = where.qos
+    name, fetch = run.next_name(), shape.fetch
+    array = Array(name, candidate.cluster, candidate.name, pieces, plain, now, qos=where.qos, fetch=fetch)
     run.arrays.append(array)
     save()
     spec = JobSpec(

@@ -21,7 +21,7 @@ def turn_of(parameters: Collection[str]) -> float:
     A round of backfill may be under way; then comes bf_interval, then another round. A round takes bf_max_time at most,
     which is bf_interval where it is not set. The other scheduler looks every sched_interval.
     """
-    values = dict(text.split("=", 1) for text in parameters if "=" in text)
+    values = _named(parameters)
     interval = _seconds(values, "bf_interval", 30.0)
     backfill = interval + 2 * _seconds(values, "bf_max_time", interval)
     return max(backfill, _seconds(values, "sched_interval", 60.0))
@@ -30,8 +30,12 @@ def turn_of(parameters: Collection[str]) -> float:
 def grant_of(parameters: Collection[str]) -> float:
     """Seconds by which the end of a job that comes last moves while it waits for the next round of backfill, and
     because backfill reckons in steps of bf_resolution."""
-    values = dict(text.split("=", 1) for text in parameters if "=" in text)
+    values = _named(parameters)
     return _seconds(values, "bf_interval", 30.0) + _seconds(values, "bf_resolution", 60.0)
+
+
+def _named(parameters: Collection[str]) -> Mapping[str, str]:
+    return dict(text.split("=", 1) for text in parameters if "=" in text)
 
 
 def _seconds(values: Mapping[str, str], name: str, default: float) -> float:

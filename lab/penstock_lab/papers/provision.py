@@ -14,7 +14,7 @@ from penstock.provision.front import Evaluation, trade_off
 from penstock.provision.heft import Scheduler
 from penstock.provision.moga import MogaSettings, moga
 from penstock_lab.papers.chapters import Tell
-from penstock_lab.papers.provision_against import COST, SPAN, Against, Compared
+from penstock_lab.papers.provision_against import FIGURES, Against, Compared
 from penstock_lab.papers.provision_front import fronts
 from penstock_lab.papers.provision_greedy import greedy_plans
 from penstock_lab.papers.provision_machine import Machine
@@ -191,7 +191,7 @@ def trade_offs(out: Path | None, tell: Tell, runs: int) -> Chapter:
         "processors times run time. The paper survives as bands: CTC with 3 "
         "processors a task .87 to .92 at cost 1.5 to 1, with 30 .577 to .585 at 1.003 to 1."
     )
-    columns = ("site", "figure", "tasks", "procs", "alpha", *SPAN, COST)
+    columns = ("site", "figure", "tasks", "procs", "alpha", *FIGURES)
     return Chapter(
         "trade-off", "Trade-off and sizes (Figures 13 to 15)", text, rows, [Table("Plans", columns, cells)], goals
     )
@@ -235,7 +235,7 @@ def loads(out: Path | None, tell: Tell, runs: int) -> Chapter:
         "second copy of the log, a week later, each job with a probability. The paper: CyberShake 23 % shorter at 63 % "
         "load, 50 % at 88 %."
     )
-    columns = ("site", "load", "workflow", *SPAN, COST, "planning s")
+    columns = ("site", "load", "workflow", *FIGURES, "planning s")
     return Chapter(
         "load", "Load and CyberShake (Figures 16 and 18)", text, rows, [Table("Plans", columns, cells)], goals
     )

@@ -8,10 +8,9 @@ from typing import Final, NamedTuple
 
 from penstock_lab.intervals import Interval, mean_of, ratio_of_means
 
-__all__ = ["COST", "SPAN", "Against", "Compared"]
+__all__ = ["FIGURES", "Against", "Compared"]
 
-SPAN: Final = ("makespan", "median", "floor")
-COST: Final = "cost"
+FIGURES: Final = ("makespan", "median", "floor", "cost")
 """Heads of `Against.cells`."""
 
 
@@ -52,5 +51,5 @@ class Against(NamedTuple):
         return {**told, "cost": cost.value, "cost_low": cost.low, "cost_high": cost.high}
 
     def cells(self) -> list[str]:
-        """For a table, under `SPAN` and `COST`."""
+        """For a table, under `FIGURES`."""
         return [self.span.told(), f"{self.median:.3f}", f"{self.floor:.3f}", self.cost.told()]

@@ -12,7 +12,7 @@ from penstock.provision.dag import Dag, best_effort_cost, ranks
 from penstock.provision.greedy import SlotSite, greedy
 from penstock.provision.pricing import PaperPricing
 from penstock_lab.papers.chapters import Tell
-from penstock_lab.papers.provision_against import COST, SPAN, Against, Compared
+from penstock_lab.papers.provision_against import FIGURES, Against, Compared
 from penstock_lab.papers.provision_machine import Machine, best_effort_on
 from penstock_lab.papers.provision_world import (
     COPIES,
@@ -57,10 +57,10 @@ def against_best_effort(
         site = SlotSite("site", machine.queue(), pricing)
         for (dag_of, alphas), own in zip(flows, found, strict=True):
             dag = dag_of(i)
-            alone, floor = best_effort_on(machine.copy(), dag), float(max(ranks(dag)))
+            alone, floor, least = best_effort_on(machine.copy(), dag), float(max(ranks(dag))), best_effort_cost(dag)
             for alpha in alphas:
                 plan = greedy(dag, [site], alpha, now)
-                own[alpha].append(Compared(alone, floor, plan.makespan, plan.cost / best_effort_cost(dag)))
+                own[alpha].append(Compared(alone, floor, plan.makespan, plan.cost / least))
     return found
 
 
@@ -90,8 +90,8 @@ def greedy_plans(out: Path | None, tell: Tell, runs: int) -> Chapter:
                     row |= {"tasks": setting.tasks, "procs": setting.procs, "alpha": alpha}
                     against = Against.of(found)
                     rows.append({**row, **against.row(), "runs": runs})
-                    cells.append([str(v) for v in row.values()] + against.cells())
-                    cells[-1][2] = f"{load:.0%}"
+                    told = [site, setting.figure, f"{load:.0%}", str(setting.tasks), str(setting.procs), f"{alpha:g}"]
+                    cells.append([*told, *against.cells()])
                     goals += _goals(row, against)
     text = (
         f"{runs} runs each, at the same instants for plan and best effort. Every task asks for all starts from the end "
@@ -100,7 +100,7 @@ def greedy_plans(out: Path | None, tell: Tell, runs: int) -> Chapter:
         "effort. The paper: CTC with 3 processors a task .85 at cost 2.2 (alpha 0), .89 at 1 (alpha 1); up to about 2 "
         "times the cost on CTC and 6 times on SDSC for small tasks."
     )
-    columns = ("site", "figure", "load", "tasks", "procs", "alpha", *SPAN, COST)
+    columns = ("site", "figure", "load", "tasks", "procs", "alpha", *FIGURES)
     return Chapter(
         "greedy", "Slots bought one by one (Figures 52 to 55)", text, rows, [Table("Plans", columns, cells)], goals
     )

@@ -23,7 +23,7 @@ from penstock.provision.moga import MogaSettings, moga
 from penstock.provision.pricing import PaperPricing
 from penstock_lab.intervals import ratio_of_means
 from penstock_lab.papers.chapters import Tell
-from penstock_lab.papers.provision_against import COST, SPAN, Against, Compared
+from penstock_lab.papers.provision_against import FIGURES, Against, Compared
 from penstock_lab.papers.provision_machine import Machine
 from penstock_lab.papers.provision_world import (
     COPIES,
@@ -104,7 +104,7 @@ def several_sites(out: Path | None, tell: Tell, runs: int) -> Chapter:
             goals.append(Goal.of("2 sites, greedy over slots", "makespan", faster, 1.0))
         if count == len(sites):
             goals.append(Goal.of("6 sites, slots", "makespan over best effort", ways["slots"].span, 0.45))
-    columns = ("sites", "best effort h", "way", *SPAN, COST)
+    columns = ("sites", "best effort h", "way", *FIGURES)
     text = (
         f"{runs} runs each (the paper: 10), alpha 0.5, 100 tasks of 14 processors on average. Sites in this order: CTC "
         "and SDSC with more load, both with less more, both as they are. Makespan over that of best effort and cost "

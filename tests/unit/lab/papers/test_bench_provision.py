@@ -12,7 +12,7 @@ from penstock.provision.dag import one_site
 from penstock.provision.orders import free_plans
 from penstock.provision.pricing import PaperPricing, quote
 from penstock_lab.papers import provision, provision_front, provision_practice
-from penstock_lab.papers.provision_against import COST, SPAN, Against
+from penstock_lab.papers.provision_against import FIGURES, Against
 from penstock_lab.papers.provision_greedy import against_best_effort
 from penstock_lab.papers.provision_machine import Machine, best_effort_on, chain_on
 from penstock_lab.papers.provision_policies import AggressiveMachine, prices_by_policy
@@ -293,4 +293,4 @@ def test_rows_of_trade_offs_have_interval_median_and_floor():
     assert against.span.low <= against.span.value <= against.span.high
     assert 0 < against.floor <= min(1.0, against.span.value) and against.cost.low >= 1 - 1e-9
     assert against.row()["median"] == statistics.median(r["makespan_0"] / r["best_effort"] for r in found)
-    assert len(against.cells()) == len([*SPAN, COST])
+    assert len(against.cells()) == len(FIGURES)
