@@ -30,7 +30,7 @@ from penstock.provision.transfers import NetworkLink
 from penstock.select.consumables import Capability, Consumable
 from penstock.values.models import Bandwidth, Entry, Latency, Name, Rate, number, read_as
 
-__all__ = ["NodeFacts", "SiteFile", "read_site"]
+__all__ = ["LinkEntry", "NodeFacts", "SiteFile", "read_site"]
 
 Raw = bool | float | str | list[Any]
 
@@ -97,22 +97,29 @@ def read_site(path: Path) -> SiteFile:
             {str(name): _facts(one, f"{key}.{name}") for name, one in getattr(said, key).items()}
             for key in ("features", "partitions")
         )
-        links = {name: NetworkLink(one.bandwidth, one.latency) for name, one in said.clusters.items()}
+        links = {name: one.made for name, one in said.clusters.items()}
         return SiteFile(_facts(said.defaults, "defaults"), features, partitions, links)
     except UserError as e:
         raise UserError(f"{path}: {e}") from None
 
 
-class _Link(Entry):
+class LinkEntry(Entry):
+    """How fast data come, in a file."""
+
     bandwidth: Bandwidth
     latency: Latency = 0.0
+
+    @property
+    def made(self) -> NetworkLink:
+        """As plans know it."""
+        return NetworkLink(self.bandwidth, self.latency)
 
 
 class _Site(Entry):
     defaults: dict[Any, Any] = Field(default_factory=dict)
     features: dict[Any, dict[Any, Any]] = Field(default_factory=dict)
     partitions: dict[Any, dict[Any, Any]] = Field(default_factory=dict)
-    clusters: dict[Name, _Link] = Field(default_factory=dict)
+    clusters: dict[Name, LinkEntry] = Field(default_factory=dict)
 
 
 class _Own(Entry):

@@ -27,9 +27,10 @@ from typing import Annotated, Any, Final, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from penstock.broker.files import read
+from penstock.broker.site import LinkEntry
 from penstock.errors import UserError
 from penstock.provision.transfers import NetworkLink
-from penstock.values.models import Bandwidth, Duration, Entry, Latency, Words, kind, number, read_as, text, wrong
+from penstock.values.models import Duration, Entry, Words, kind, number, read_as, text, wrong
 
 __all__ = ["SiteEntry", "SitesFile", "read_sites"]
 
@@ -100,10 +101,8 @@ def _ends(value: object) -> list[str] | None:
     return value if good else None  # type: ignore[return-value]
 
 
-class _Link(Entry):
+class _Link(LinkEntry):
     between: Annotated[list[str], kind(_ends, "the names of two sites")]
-    bandwidth: Bandwidth
-    latency: Latency = 0.0
 
 
 def _by_name(value: object) -> object:
@@ -162,5 +161,5 @@ def _links(entries: Sequence[_Link], sites: Mapping[str, SiteEntry]) -> dict[tup
         if first == second or (first, second) in found:
             why = "is one site twice" if first == second else "has a link already"
             raise UserError(f"{where}: [{first}, {second}] {why}")
-        found[first, second] = found[second, first] = NetworkLink(entry.bandwidth, entry.latency)
+        found[first, second] = found[second, first] = entry.made
     return found
