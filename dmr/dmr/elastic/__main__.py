@@ -44,7 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--signal", metavar="NAME")
     parser.add_argument("--factor", type=int)
     parser.add_argument("--no-base", action="store_true", help="join runs on added nodes only")
-    parser.add_argument("--no-loans", action="store_true", help="no nodes that are free for a while only")
+    parser.add_argument(
+        "--loans", action=argparse.BooleanOptionalAction, help="also nodes that are free for a while only"
+    )
     parser.add_argument("--folder", type=Path, help="for outputs (elastic-JOB)")
     for name in _TEXTS:
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="LINE")
@@ -66,15 +68,13 @@ def _plan(options: argparse.Namespace) -> ElasticPlan:
         said["minimum"], said["maximum"], said["preferred"] = plans.sizes(options.nodes)
     else:
         raise ValueError("--nodes=MIN:MAX is missing")
-    for name in (*_TEXTS, *_TIMES, "factor"):
+    for name in (*_TEXTS, *_TIMES, "factor", "loans"):
         if (value := getattr(options, name)) is not None:
             said[name] = value
     if options.signal is not None:
         said["signal"] = plans.signal_number(options.signal)
     if options.no_base:
         said["base_joins"] = False
-    if options.no_loans:
-        said["loans"] = False
     return plans.of_mapping(said)
 
 

@@ -48,7 +48,7 @@ def of_mapping(said: Mapping[str, Any]) -> ElasticPlan:
     for name, value in said.items():
         if name not in known:
             raise ValueError(f"{name}: is not known; there are: {', '.join(known)}")
-        if value is None and name == "preferred":
+        if value is None and name in ("preferred", "loans"):
             continue
         if name in _WHOLE:
             if type(value) is not int or not 1 <= value <= _MOST:

@@ -55,7 +55,8 @@ class ElasticPlan:
     A node counts as joined when `ready`, a command on the base's first node, succeeds, or when its output has
     `ready_line` in it, or when it has been running for `settle`; not within `ready_timeout`: then its growth is undone.
     `notify` is a command on the base's first node that hears of each resize before it; if it fails, a growth is
-    refused. `loans`: nodes that are free for a while only are of use, too; they leave before that is over.
+    refused. `loans`: nodes that are free for a while only are of use, too; they leave before that is over. None: they are
+    to a job of the first kind.
 
     `again` makes it another kind of job: `start` is then a program over all nodes, which is told by `signal` (or, if
     there is one, by `leave` alone) to save its state and end, and which `again` starts anew on the new set of nodes.
@@ -82,13 +83,14 @@ class ElasticPlan:
     checkpoint: str = ""
     finished: str = ""
     interval: float = 5.0
-    loans: bool = True
+    loans: bool | None = None
 
     @property
     def leaves_within(self) -> float | None:
         """Seconds within which nodes leave after the agent has decided it: until the next two questions, and `grace`.
-        None: a program that starts again may refuse to leave."""
-        return self.grace + 2 * self.interval if self.loans and not self.again else None
+        None: no loans. A program that starts again may refuse to leave, so it has to say that it wants them."""
+        loans = not self.again if self.loans is None else self.loans
+        return self.grace + 2 * self.interval if loans else None
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,19 @@
 """How much of the idle node time an elastic job uses beside rivals on a real Slurm, and what they lose: in pairs.
 
-    python -m penstock_lab.bench.elastic_slurm --out FILE [--rounds 8] [--at-once 2] [--slower 1]  # root
+    python -m penstock_lab.bench.elastic_slurm --out FILE [--use farm] [--rounds 8] [--at-once 2] [--slower 1]  # root
 
 Each round has two throw-away Slurms of eight nodes with PrologFlags=Contain, side by side. Another user's same jobs
 arrive at both, as many as the nodes could run at a load of 0.6. On one of the nodes runs a job of ours: at the first
-Slurm it keeps that node, at the second it is a farm of tasks of two seconds that may have all eight. For 15 minutes:
+Slurm it keeps that node, at the second it may have all eight: a farm, or Dask or Ray, with tasks of two seconds, or
+steps of one second of torchrun or of an MPI program that starts again with each size. For 15 minutes:
 
     idle    of the first Slurm: node time without a job, in stretches longer than a node took to join at the second one
-    used    of the second: node time in which tasks ran on nodes that the farm had been lent, and ended
+    used    of the second: node time in which tasks ran on nodes that the job had been lent, and ended
     late    by how much rivals started later than Slurm had ever expected of them (`squeue --start`, every 3 s)
 
 With --slower S others' jobs last S times as long and come as much more rarely, so that what idles does so for longer,
-and the window has 7.5 S minutes, 15 at least.
+and the window has 7.5 S minutes, 15 at least. Ray and torch are in no environment of the project: `--python` is one
+that has them, which the cluster's users can run.
 
 Each round is a line of the file as soon as it is measured, and a second run goes on behind them.
 """
@@ -34,6 +36,7 @@ import click
 import yaml
 
 from penstock.slurm.hostlist import expand_hosts
+from penstock_lab.bench.elastic_programs import EACH, PROGRAMS
 from penstock_lab.bench.pool import World
 from penstock_lab.bench.pool_auto_slurm import NODES, agent, rivals
 from penstock_lab.bench.rounds import STOPPED, rounds_command, say
@@ -44,7 +47,6 @@ BEFORE: Final = 4
 WARM: Final = 60.0
 LASTS: Final = 900.0
 _SLOWER_LASTS: Final = 450.0
-EACH: Final = 2.0
 GOAL: Final = 0.8
 INTERVAL: Final = 10
 SCHEDULING: Final = f"bf_interval={INTERVAL},bf_resolution=5,bf_continue,sched_interval=5"
@@ -80,6 +82,7 @@ class ElasticWindow:
     late: tuple[float, ...]
     late_alone: tuple[float, ...]
     slower: float = 1.0
+    use: str = "farm"
 
     @property
     def lasts(self) -> float:
@@ -160,14 +163,13 @@ def accounted(world: World, since: float) -> list[Held]:
     return found
 
 
-def elastic(world: World, lasts: float) -> int:
-    """The farm, of more tasks than it can do."""
-    line = f'b=$(date +%s.%N); sleep {EACH:g}; echo "$PENSTOCK_HOST $b $(date +%s.%N)" >>ran'
-    (world.place / "tasks.txt").write_text(f"{line}\n" * int(1.5 * NODES * (lasts + WARM) / EACH))
-    wanted = {"min": 1, "max": NODES, "use": "farm", "tasks": "tasks.txt", "slots": 1, "grace": "5s"}
-    wanted |= {"interval": 1, "settle": 0.5}
+def elastic(world: World, use: str, python: str, lasts: float) -> int:
+    """The job, which has more to do than it can."""
+    program, tasks = PROGRAMS[use], int(1.5 * NODES * (lasts + WARM) / EACH)
+    program.write(world.place, tasks)
+    wanted = {"min": 1, "max": NODES, "use": use, "interval": 1, **program.says(python, tasks)}
     file = {
-        "name": "farm",
+        "name": use,
         "time": f"{_minutes(lasts)}m",
         "output": "elastic-%j.log",
         "exclusive": True,
@@ -179,7 +181,7 @@ def elastic(world: World, lasts: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One of the two Slurms: the window, who held what, and what the farm's tasks say."""
+    """One of the two Slurms: the window, who held what, and what the job's tasks say."""
 
     begin: float
     lasts: float
@@ -242,10 +244,10 @@ def _minutes(lasts: float) -> int:
     return math.ceil(lasts / 60 + 45)
 
 
-def measure(seed: int, way: str, slower: float = 1.0) -> Measured:
-    """One way on a Slurm of its own."""
+def measure(seed: int, use: str, python: str, slower: float) -> Measured:
+    """One way on a Slurm of its own: an elastic job of this program, or none ("")."""
     lasts = lasting(slower)
-    world = World(NODES, 2, f"-e{seed}-{way}", contain=True, scheduling=SCHEDULING)
+    world = World(NODES, 2, f"-e{seed}-{use or 'alone'}", contain=True, scheduling=SCHEDULING)
     world.environment |= {
         "PENSTOCK_DMR__LISTEN": f"{world.cluster.address}:0",
         "PENSTOCK_DMR__POLICY": "throughput",
@@ -259,7 +261,7 @@ def measure(seed: int, way: str, slower: float = 1.0) -> Measured:
             world.until(lambda: _answers(world), 60.0)
             limit = _minutes(lasts)
             alone = [f"sleep {60 * limit}", "-N1", "--exclusive", f"-t{limit}"]
-            job = elastic(world, lasts) if way == "elastic" else world.batch(*alone)
+            job = elastic(world, use, python, lasts) if use else world.batch(*alone)
             world.until(lambda: world.run(["squeue", "-h", "-t", "R", "-j", str(job)]).strip(), LASTS * slower)
             if STOPPED.wait(WARM):
                 raise RuntimeError("stopped")
@@ -284,10 +286,10 @@ def measure(seed: int, way: str, slower: float = 1.0) -> Measured:
         world.down()
 
 
-def one_round(seed: int, slower: float = 1.0) -> ElasticWindow:
+def one_round(seed: int, use: str, python: str, slower: float) -> ElasticWindow:
     """Both side by side."""
     with ThreadPoolExecutor(2) as threads:
-        alone, lent = threads.map(lambda way: measure(seed, way, slower), ["alone", "elastic"])
+        alone, lent = threads.map(lambda one: measure(seed, one, python, slower), ["", use])
     join = statistics.median(lent.joins() or [0.0])
     idle = alone.idle()
     window = ElasticWindow(
@@ -303,6 +305,7 @@ def one_round(seed: int, slower: float = 1.0) -> ElasticWindow:
         lent.late,
         alone.late,
         slower,
+        use,
     )
     say(f"round {seed}: {window}")
     return window
@@ -324,7 +327,8 @@ def report(windows: Sequence[ElasticWindow]) -> Iterator[str]:
     share = ratio_of_means([w.used for w in windows], [w.idle for w in windows])
     lent = ratio_of_means([w.held for w in windows], [w.idle for w in windows])
     minutes = "/".join(f"{lasts / 60:g}" for lasts in sorted({w.lasts for w in windows}))
-    yield f"{len(windows)} pairs, of {minutes} minutes on {NODES} nodes, load of the rivals {LOAD:g}"
+    uses = "/".join(sorted({w.use for w in windows}))
+    yield f"{uses}: {len(windows)} pairs, of {minutes} minutes on {NODES} nodes, load of the rivals {LOAD:g}"
     met = "reached" if share.value >= GOAL else "missed" if share.high < GOAL else "not decided"
     yield f"of the idle node time used by tasks     {share.told()}   goal {GOAL:g}: {met}"
     yield f"of the idle node time held              {lent.told()}"
@@ -335,14 +339,18 @@ def report(windows: Sequence[ElasticWindow]) -> Iterator[str]:
     yield f"rivals without it: {_lates([w.late_alone for w in windows])}"
 
 
-_SLOWER = click.option(
-    "--slower",
-    type=click.FloatRange(1),
-    default=1.0,
-    show_default=True,
-    help="How many times as long others' jobs last.",
+_OPTIONS: Final = (
+    click.option("--use", type=click.Choice(list(PROGRAMS)), default="farm", show_default=True, help="What runs."),
+    click.option("--python", type=click.Path(exists=True), default=sys.executable, help="Has what the program needs."),
+    click.option(
+        "--slower",
+        type=click.FloatRange(1),
+        default=1.0,
+        show_default=True,
+        help="How many times as long others' jobs last.",
+    ),
 )
-main = rounds_command(ElasticWindow.read, one_round, report, _SLOWER)
+main = rounds_command(ElasticWindow.read, one_round, report, *_OPTIONS)
 
 
 if __name__ == "__main__":

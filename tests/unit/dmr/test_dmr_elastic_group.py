@@ -382,6 +382,7 @@ def test_whatever_comes_in_whatever_order_the_job_can_be_ended() -> None:
 
 
 def test_who_wants_no_loans_says_so() -> None:
-    """And who starts again at each size, as it may refuse to leave."""
+    """And who starts again at each size and wants them, as it may refuse to leave."""
     assert PLAN.leaves_within == 20.0 and replace(PLAN, loans=False).leaves_within is None
-    assert replace(PLAN, join="", again="head").leaves_within is None
+    starts_again = replace(PLAN, join="", again="head")
+    assert starts_again.leaves_within is None and replace(starts_again, loans=True).leaves_within == 20.0
