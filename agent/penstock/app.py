@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-import structlog
-
 from penstock import __version__
 from penstock.api import Geometry, JointPolicy, ResizePolicy, Snapshot
 from penstock.audit.auditor import Auditor
@@ -38,6 +36,7 @@ from penstock.holding.reservations import pricing_rules
 from penstock.host import logs, sdnotify
 from penstock.host.clock import Clock
 from penstock.host.listening import bare, cannot_listen
+from penstock.host.logs import get_logger
 from penstock.ipc import figures as door_figures
 from penstock.ipc.address import advertised_host, name_for, other_addresses
 from penstock.ipc.audited import RequestAudit
@@ -89,7 +88,7 @@ from penstock.workflow.trying import Trial
 
 __all__ = ["App", "check", "make_policy", "serve"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 # What is answered to a user's commands, to each of a user's jobs, to all jobs of a user together, to front programs.
 _FACTORS = (1, 1, 10, 10)
 _PATIENCE_AT_STOP = 3.0

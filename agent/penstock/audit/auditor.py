@@ -15,8 +15,6 @@ from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Final, Protocol
 
-import structlog
-
 from penstock.api import Decision, Snapshot
 from penstock.audit.aggregate import Repeats
 from penstock.audit.chain import ChainHead
@@ -25,10 +23,11 @@ from penstock.audit.record import Door, Record, RecordKind, RecordOutcome, Scala
 from penstock.audit.trail import Trail
 from penstock.errors import AuditUnwritable, NotPermitted, StoreError
 from penstock.host.logins import login
+from penstock.host.logs import get_logger
 
 __all__ = ["ANCHOR_EVERY", "AgentLog", "AuditSink", "Auditor", "new_id"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 ANCHOR_EVERY: Final = 100
 """Records after which the chain is anchored again."""

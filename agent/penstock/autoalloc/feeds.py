@@ -7,8 +7,6 @@ import json
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-import structlog
-
 from penstock.api import Decision, Snapshot
 from penstock.autoalloc.acts import AutoActs
 from penstock.autoalloc.choose import AllocationVerdict
@@ -19,13 +17,14 @@ from penstock.core.executor import Executor
 from penstock.errors import NotNow, PenstockError
 from penstock.host.clock import Clock, Rest
 from penstock.host.files import replace
+from penstock.host.logs import get_logger
 from penstock.pool.demand import Demand, demand_from_dict
 from penstock.pool.folder import PoolFolder, pools
 from penstock.slurm.base import Reader
 
 __all__ = ["PassDone", "PoolFeeds", "demand_of", "one_pass"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _INTERVAL: Final = 5.0
 _GLANCE: Final = 2.0
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
-import structlog
-
 from penstock.api import Geometry, Job, JobState, Partition, Snapshot, Verb, plural
 from penstock.autoalloc.acts import AutoActs
 from penstock.autoalloc.choose import (
@@ -31,6 +29,7 @@ from penstock.autoalloc.choose import (
 )
 from penstock.autoalloc.order import AutoAllocation, AutoState
 from penstock.errors import Infeasible, LeftAlone, NotNow, NotPermitted, OutcomeUnknown, PenstockError
+from penstock.host.logs import get_logger
 from penstock.pool.demand import Demand
 from penstock.slurm.base import Reader
 from penstock.values.durations import duration_text
@@ -38,7 +37,7 @@ from penstock.waits.base import Distribution, Estimate, Observation
 
 __all__ = ["AutoPass", "WaitSource"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _LOOKED_FOR: Final = 120.0
 """Seconds after which a submission that nobody answered, and that no job bears the name of, was none."""
 _LAG: Final = 10.0

@@ -13,6 +13,7 @@ from penstock.errors import UserError
 from penstock.provision.dag import Dag, one_site
 from penstock.provision.overrun import Length, slot_length
 from penstock.provision.sites import TaskRow
+from penstock.workflow.checks import elsewhere
 from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.wfformat import Packing
@@ -98,6 +99,8 @@ def load_flows(paths: Sequence[Path], packing: Packing | None, minutes: bool) ->
     """Read them. `minutes`: limits are whole minutes, as Slurm keeps them. UserError if two have one name."""
     flows = [load_workflow(path, packing) for path in paths]
     for i, flow in enumerate(flows):
+        if (other := elsewhere(flow)) is not None:
+            raise UserError(f"{paths[i]}: {other}: slots are of one partition for all stages")
         same = next((paths[j] for j in range(i) if flows[j].name == flow.name), None)
         if same is not None:
             raise UserError(f"{paths[i]}: name: {flow.name!r} is the name of the workflow in {same}, too")

@@ -15,13 +15,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
 from penstock.app import App
 from penstock.config import Config
 from penstock.core.backends import make_backend
 from penstock.core.off import Off, keep_off, merged, off_in
 from penstock.errors import ConfigError, NotNow, StateHeld
+from penstock.host.logs import get_logger
 from penstock.off.drain import Drain
 from penstock.state.leadership import DATABASE, Leadership, hold_state
 from penstock.state.ownership import is_readable
@@ -30,7 +29,7 @@ from penstock.upkeep.statefile import backup, open_checked
 
 __all__ = ["drain_alone", "lift_alone", "look_alone", "there_is_state"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _LOOK: Final = 0.1
 _HELD: Final = 10.0  # seconds that somebody else may have the state: a tick is soon over
 

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from shutil import which
 
-import structlog
-
 from penstock.config import Config
 from penstock.core.extensions import BACKENDS
 from penstock.errors import ConfigError
 from penstock.host.logins import login
+from penstock.host.logs import get_logger
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.commands import PROGRAMS
@@ -20,7 +19,7 @@ from penstock.values.rest_address import RestAddress
 
 __all__ = ["auto", "cli", "make_backend", "pyslurm", "rest", "why_no_commands"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def make_backend(config: Config) -> Backend:

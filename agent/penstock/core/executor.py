@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
-import structlog
-
 from penstock.api import Decision, Job, Snapshot
 from penstock.audit.auditor import Auditor
 from penstock.audit.record import RecordOutcome
@@ -34,6 +32,7 @@ from penstock.errors import (
     StoreError,
 )
 from penstock.host.clock import Clock, Rest
+from penstock.host.logs import get_logger
 from penstock.slurm.base import Backend, Changer
 from penstock.slurm.meter import asking_for
 from penstock.state.store import Store
@@ -46,7 +45,7 @@ FRESH: Final = 1.0
 T = TypeVar("T")
 Payload = Mapping[str, str | float | None]
 """What the journal says of an act besides its verb and subject."""
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _LADDER = (1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 900.0)
 _PAUSE_AFTER = 10

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import structlog
-
 from penstock.api import Decision, Reason, Snapshot, Verb
 from penstock.core.metrics import Metrics
 from penstock.core.observe import Observer
@@ -21,11 +19,12 @@ from penstock.core.pace import Pace
 from penstock.errors import StoreError
 from penstock.host import sdnotify
 from penstock.host.clock import Clock, Rest
+from penstock.host.logs import get_logger
 from penstock.state.store import Store
 
 __all__ = ["Controller", "Loop"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # Wakes that come in a burst (every rank 0 of a large array starting at once) share one pass.
 _GATHER = 0.025

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-import structlog
-
 from penstock.api import Job
 from penstock.errors import StoreError
+from penstock.host.logs import get_logger
 from penstock.state.store import Store
 
 __all__ = ["Mark", "Numbering", "began_again", "raised"]
@@ -29,7 +28,7 @@ _ROUND: Final = 60_000_000
 _FORGOTTEN: Final = 100
 """So many of the latest numbers may be given out again: what a slurmctld that crashed had taken in its last seconds."""
 _FACT: Final = "job numbers"
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,15 +133,19 @@ def _ray(wish: RecipeWish) -> dict[str, object]:
         f'{ray} start --head --port "$PENSTOCK_ELASTIC_PORT" --num-cpus 0 --include-dashboard false '
         "--disable-usage-stats --block &"
     )
-    until = f'until {ray} health-check --address "$RAY_ADDRESS" >/dev/null 2>&1; do'
+    healthy = (
+        f'until {ray} health-check --address "$RAY_ADDRESS" >/dev/null 2>&1; do kill -0 $head || exit 1; sleep 1; done'
+    )
+    # Where the head has been up for long, asking Ray itself would cost a node another start of Python and Ray.
+    listens = 'until (: >"/dev/tcp/$PENSTOCK_ELASTIC_HEAD/$PENSTOCK_ELASTIC_PORT") 2>/dev/null; do sleep 1; done'
     processors = f"--num-cpus {wish.slots}" if wish.slots else ""
     return {
         "start": (
-            f"{address}\n{place}\n{token} || exit 1\n{head}\nhead=$!\n{until} kill -0 $head || exit 1; sleep 1; done\n"
+            f"{address}\n{place}\n{token} || exit 1\n{head}\nhead=$!\n{healthy}\n"
             f"{wish.run}\ncode=$?\nkill $head\nwait $head\n{tidy}\nexit $code"
         ),
         "join": (
-            f"{address}\n{place}\n{until} sleep 1; done\n"
+            f"{address}\n{place}\n{listens}\n"
             f'{ray} start --address "$RAY_ADDRESS" --block --disable-usage-stats '
             f'--resources "{{\\"penstock-$PENSTOCK_HOST\\": 1}}" {processors} {wish.options} &'
             "\nray=$!\ntrap 'kill $ray' TERM\nwait $ray\nwait $ray\ncode=$?\n"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from penstock.api import Decision, Snapshot
 from penstock.config import Config
 from penstock.core.executor import Executor
@@ -14,13 +12,14 @@ from penstock.errors import NotNow, PenstockError
 from penstock.holding.ledger import ledger_path
 from penstock.holding.reservations import Reservations
 from penstock.host.clock import Clock, Rest
+from penstock.host.logs import get_logger
 from penstock.slurm.base import Reader
 from penstock.state.ownership import is_readable
 from penstock.workflow.state import WorkflowRun
 
 __all__ = ["Slots", "Told", "run_pass"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _INTERVAL: Final = 60.0
 
 

@@ -4,15 +4,57 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import TYPE_CHECKING, cast
 
-import structlog
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger, Processor
 
-__all__ = ["configure"]
+__all__ = ["Logger", "configure", "get_logger"]
+
+
+class Logger:
+    """A module's own. structlog comes with the first line that is logged: its import would be a fifth of the start of
+    every command, and most commands log nothing."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _structlog(self) -> FilteringBoundLogger:
+        import structlog
+
+        return cast("FilteringBoundLogger", structlog.get_logger(self._name))
+
+    def debug(self, event: str, **values: object) -> None:
+        """What helps to find a fault."""
+        self._structlog().debug(event, **values)
+
+    def info(self, event: str, **values: object) -> None:
+        """What was done."""
+        self._structlog().info(event, **values)
+
+    def warning(self, event: str, **values: object) -> None:
+        """What somebody should know of."""
+        self._structlog().warning(event, **values)
+
+    def error(self, event: str, **values: object) -> None:
+        """What somebody has to see to."""
+        self._structlog().error(event, **values)
+
+    def exception(self, event: str, **values: object) -> None:
+        """An error, with the exception that is being handled."""
+        self._structlog().exception(event, **values)
+
+
+def get_logger(name: str) -> Logger:
+    """The logger of the module of this name."""
+    return Logger(name)
 
 
 def configure(level: str, form: str) -> None:
     """Set up the process's log. `level` is debug, info, warning or error; `form` is text or json."""
-    renderer: structlog.typing.Processor
+    import structlog
+
+    renderer: Processor
     renderer = (
         structlog.processors.JSONRenderer()
         if form == "json"
@@ -37,4 +79,6 @@ class _Forwarder(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging.Handler`."""
+        import structlog
+
         structlog.get_logger(record.name).log(record.levelno, record.getMessage())

@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import structlog
-
 from dmr import wire
 from penstock.api import Job, Offer, Snapshot
 from penstock.audit.record import Door
@@ -18,6 +16,7 @@ from penstock.core.observe import Observer
 from penstock.core.pace import Pace, Timed
 from penstock.errors import NotNow, NotPermitted, PenstockError, UserError
 from penstock.host.clock import Clock
+from penstock.host.logs import get_logger
 from penstock.ipc.audited import RequestAudit
 from penstock.ipc.auth import Verifier
 from penstock.ipc.guards import GuardDesk
@@ -27,7 +26,7 @@ from penstock.malleable.machine import MalleableJob
 
 __all__ = ["LocalDoor", "RemoteDoor", "refused"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _CHEAP = 0.01  # seconds of work for which a request counts once more
 _DEAREST = 200.0

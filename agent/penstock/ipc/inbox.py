@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import structlog
-
 from penstock.api import Decision, Reason, Snapshot, Verb
 from penstock.audit.record import Door
 from penstock.errors import NotNow, NotPermitted, StoreError
+from penstock.host.logs import get_logger
 from penstock.ipc.audited import RequestAudit
 from penstock.ipc.handlers import LocalOp
 from penstock.state.store import Store
@@ -17,7 +16,7 @@ from penstock.values.backoff import backoff
 
 __all__ = ["LATER", "Inbox"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _FIRST: Final = 10.0
 _LONGEST: Final = 300.0

@@ -11,11 +11,11 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-import structlog
+from penstock.host.logs import get_logger
 
 __all__ = ["Listener"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _AT_ONCE = 16  # taken in one turn: who has come must have a chance to speak before others come
 _PAUSE = 0.5  # seconds until it is tried again where nothing says that there is room
 

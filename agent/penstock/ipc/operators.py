@@ -6,15 +6,14 @@ import os
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-import structlog
-
 from penstock.errors import PenstockError
 from penstock.host.clock import Clock, Rest
 from penstock.host.logins import login
+from penstock.host.logs import get_logger
 
 __all__ = ["Operators"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _KEPT: Final = 600.0  # seconds: accounting is not asked for every request
 _AFTER_FAILURE: Final = 30.0
 

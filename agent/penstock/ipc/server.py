@@ -16,11 +16,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-import structlog
-
 from dmr.wire import MAX_LINE
 from penstock.errors import ConfigError, PenstockError
 from penstock.host.filesystems import unusable
+from penstock.host.logs import get_logger
 from penstock.host.peers import peer_uid
 from penstock.ipc import descriptors, proof
 from penstock.ipc.audited import PEER
@@ -31,7 +30,7 @@ from penstock.ipc.listener import Listener
 
 __all__ = ["Server"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 # Per door, so that strangers on the network cannot keep the command line out, and per address, so that one host cannot
 # keep out the others.
 _MAX_CONNECTIONS = 4096

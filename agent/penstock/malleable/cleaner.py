@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import structlog
-
 from penstock.api import Job
 from penstock.core.executor import Concern
+from penstock.host.logs import get_logger
 from penstock.malleable.grow import Grower
 from penstock.malleable.parts import MalleablePart, Tools
 from penstock.malleable.words import ResizePhase
 
 __all__ = ["Cleaner"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _STRAY = 60.0
 
 

@@ -12,13 +12,12 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
-import structlog
-
 from penstock.api import Decision, Geometry, Job, JobState, Offer, Reason, Snapshot
 from penstock.core.executor import Executor
 from penstock.core.observe import Observer
 from penstock.errors import NotNow, StoreError
 from penstock.host.clock import Clock
+from penstock.host.logs import get_logger
 from penstock.malleable.acts import ResizeActs
 from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.decider import Decider
@@ -37,7 +36,7 @@ from penstock.state.store import Store
 
 __all__ = ["MalleableController"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # Phases in which something is on its way in Slurm, and the seconds after which it is asked again at first.
 _BUSY = {

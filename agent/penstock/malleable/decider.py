@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import cast
 
-import structlog
-
 from penstock.api import (
     Decision,
     Geometry,
@@ -25,6 +23,7 @@ from penstock.api import (
 from penstock.errors import PenstockError
 from penstock.future.leftover import Leftover, Room
 from penstock.future.turns import Turns, grant_of, turn_of
+from penstock.host.logs import get_logger
 from penstock.malleable import announce, ways
 from penstock.malleable.acts import growth
 from penstock.malleable.bounds import ResizeBounds, bounded
@@ -39,7 +38,7 @@ from penstock.values.durations import duration_text
 
 __all__ = ["Decider", "due_back"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _GOOD_FOR = 60.0
 _SPARE = 10.0  # seconds, until the agent looks and the program asks
 

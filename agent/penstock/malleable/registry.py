@@ -8,9 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from statistics import median
 
-import structlog
-
 from penstock.host.clock import Clock
+from penstock.host.logs import get_logger
 from penstock.malleable.caps import WINDOW, NodeMove
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.words import ResizePhase
@@ -19,7 +18,7 @@ from penstock.values.tally import Tally
 
 __all__ = ["Registry"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _REMEMBERED = 50
 _COMPLETED = "completed"
 _CLOCK_STEP = 60.0  # seconds; by less a clock that was set back is waited for

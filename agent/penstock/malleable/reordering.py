@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-import structlog
-
 from penstock.api import Decision, RanksQueue, Reason, Snapshot, Verb
 from penstock.core.executor import Concern
 from penstock.errors import PenstockError
+from penstock.host.logs import get_logger
 from penstock.malleable.order import put_back
 from penstock.malleable.parts import MalleablePart, Tools
 from penstock.slurm.base import Changer
 
 __all__ = ["QueueOrder"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _AT_ONCE: Final = 8
 """Requests in a pass."""

@@ -16,11 +16,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
-import structlog
-
 from penstock.config import Config, MessagesSection
 from penstock.errors import StoreError
 from penstock.host.clock import Clock
+from penstock.host.logs import get_logger
 from penstock.messages.channels import Channel, Undelivered, attempt, channels_of
 from penstock.messages.events import Event
 from penstock.messages.outbox import Letter, Outbox, State
@@ -28,7 +27,7 @@ from penstock.state.store import Store
 
 __all__ = ["Courier", "Messenger", "Post", "weekly"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _WEEK: Final = 7 * 86400.0
 _REPORTED: Final = "messages.reported"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-import structlog
-
 from penstock.core.executor import Executor
 from penstock.errors import StoreError
 from penstock.host.clock import Clock
 from penstock.host.logins import login
+from penstock.host.logs import get_logger
 from penstock.messages.events import failed_stages, paused, reserved
 from penstock.messages.messenger import Messenger
 from penstock.workflow.controller import WorkflowController
@@ -18,7 +17,7 @@ from penstock.workflow.state import WorkflowRun
 
 __all__ = ["join", "tell_reserved"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def join(messenger: Messenger, executor: Executor, workflows: WorkflowController, clock: Clock) -> None:

@@ -13,13 +13,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import structlog
-
 from penstock.api import Decision, Snapshot
 from penstock.config import Config
 from penstock.core.executor import Concern, Executor
 from penstock.errors import NotFound, PenstockError, StoreError
 from penstock.host.clock import Clock
+from penstock.host.logs import get_logger
 from penstock.malleable.controller import MalleableController
 from penstock.off.handing import own_jobs, released
 from penstock.off.items import OffItem, of_left, of_malleable, of_own, of_owned, stray
@@ -32,7 +31,7 @@ from penstock.workflow.state import WorkflowRun
 
 __all__ = ["Drain", "DrainReport"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _SOON: Final = 0.5
 _SLOTS_EVERY: Final = 5.0
 

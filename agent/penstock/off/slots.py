@@ -6,8 +6,6 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
-import structlog
-
 from penstock.api import Snapshot
 from penstock.broker.bags import Bags
 from penstock.config import Config
@@ -15,13 +13,14 @@ from penstock.core.executor import Executor
 from penstock.errors import NotNow, PenstockError
 from penstock.holding.ledger import ledger_path
 from penstock.holding.reservations import Reservations
+from penstock.host.logs import get_logger
 from penstock.off.items import ItemState, OffItem, droppable, of_bag, of_hold
 from penstock.slurm.base import Reader
 from penstock.state.ownership import is_readable, own_folder
 
 __all__ = ["bags_left", "slots_left"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _PATIENCE = 2.0
 
 

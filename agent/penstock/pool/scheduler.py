@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-import structlog
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from penstock.errors import PenstockError, StoreError, UserError
 from penstock.host.files import replace
+from penstock.host.logs import get_logger
 from penstock.pool import link, report
 from penstock.pool.dasktasks import DaskScheduler
 from penstock.pool.demand import Announcements, Demand, batch_of_dict
@@ -43,7 +43,7 @@ from penstock.pool.upkeep import PoolRetention, Upkeep
 
 __all__ = ["PoolDoor", "PoolScheduler"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _SOON = 0.005  # seconds in which events are gathered before a pass
 _GLANCE = 0.1  # seconds between looks for one who waits
 _REGULAR = 1.0  # seconds between passes without any

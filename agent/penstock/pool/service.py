@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
 from distributed import Status, Worker
 from distributed.worker_state_machine import UnpauseEvent
 
 from penstock.errors import UserError
+from penstock.host.logs import get_logger
 from penstock.pool import link
 from penstock.pool.executor import Ended
 from penstock.pool.folder import PoolFolder
@@ -29,7 +29,7 @@ from penstock.pool.signals import Whom
 
 __all__ = ["CONNECT", "Service"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 CONNECT: Final = 15.0
 """Seconds in which a scheduler that is there must have answered."""
 _LAST_TASKS: Final = 20.0  # seconds that tasks are given to end by themselves after SIGTERM

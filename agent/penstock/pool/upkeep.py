@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from penstock.errors import StoreError
+from penstock.host.logs import get_logger
 from penstock.pool.callfiles import call_files, calls_folder
 from penstock.pool.entries import TaskEntry
 from penstock.pool.folder import PoolFolder
@@ -29,7 +28,7 @@ from penstock.pool.output import output_paths, task_of_output
 
 __all__ = ["PoolRetention", "Upkeep"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _SHORT: Final = 8 * 2**20  # bytes of a log that is not worth being made shorter
 _LOOK: Final = 3600.0  # seconds between looks for what has ended too long ago
 _FRESH: Final = 86400.0  # seconds for which files of a call that is no task are left to whoever may still submit it

@@ -16,11 +16,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-import structlog
-
 from penstock.errors import PenstockError, SlurmUnavailable, UserError
 from penstock.fronts.pools import DOOR
 from penstock.host.files import replace as replace_file
+from penstock.host.logs import get_logger
 from penstock.pool.folder import PoolFolder
 from penstock.pool.jobenv import exported
 from penstock.pool.jobfiles import JobFiles
@@ -38,7 +37,7 @@ from penstock.shim.words import CommandAnswer, Through
 
 __all__ = ["JobsDoor", "PoolSide"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _LONGEST: Final = 16 * 2**20
 _KNOWN: Final = 300.0  # seconds for which squeue shows what has ended, as Slurm's MinJobAge usually is
 _SLURM: Final = 10.0  # seconds between looks at jobs of Slurm's that are waited for

@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from penstock.api import Decision, Geometry, JobSpec, Snapshot
 from penstock.errors import Infeasible, PenstockError
 from penstock.host.clock import Clock, Rest
+from penstock.host.logs import get_logger
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
 from penstock.waits.base import PLANNED, Hints
@@ -27,7 +26,7 @@ from penstock.waits.queue_watch import QueueWatch
 
 __all__ = ["Forecast"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _LONG: Final = 300
 """Jobs in a queue from which on it is looked through in another thread."""

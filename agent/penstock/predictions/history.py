@@ -10,11 +10,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-import structlog
-
 from penstock.api import AccountingRecord, Geometry
 from penstock.errors import NotNow, OutcomeUnknown, PenstockError, SlurmUnavailable
 from penstock.host.clock import Clock, Rest
+from penstock.host.logs import get_logger
 from penstock.predictions.recorder import keep_used, kept_used
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
@@ -23,7 +22,7 @@ from penstock.waits.model_store import ModelStore
 
 __all__ = ["FairShares", "complete", "defaults", "known_shares", "learn_history", "usual"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _DONE: Final = "waits.history"
 _DEFAULTS: Final = "waits.defaults"

@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import partial
 
-import structlog
-
 from penstock.api import Geometry
 from penstock.config import AsaSection, Config
 from penstock.host.clock import Clock
+from penstock.host.logs import get_logger
 from penstock.predictions.forecast import Forecast
 from penstock.predictions.history import FairShares, complete, defaults, learn_history
 from penstock.predictions.recorder import Recorder
@@ -27,7 +26,7 @@ from penstock.waits.queue_watch import QueueWatch
 
 __all__ = ["Predictions"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Predictions:

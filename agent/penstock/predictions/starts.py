@@ -9,8 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-import structlog
-
 from penstock.api import Decision, Job, Snapshot
 from penstock.core.pace import at_once
 from penstock.errors import StoreError
@@ -20,11 +18,12 @@ from penstock.future.past import QueuePast
 from penstock.future.present import Present
 from penstock.future.turns import believed
 from penstock.host.clock import Clock, Rest
+from penstock.host.logs import get_logger
 from penstock.state.store import Store
 
 __all__ = ["StartWatch", "misses_in"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _EVERY: Final = 60.0
 """Seconds between two jobs that are expected: it takes some computing."""

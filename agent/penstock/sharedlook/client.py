@@ -15,17 +15,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import structlog
-
 from penstock.api import Snapshot
 from penstock.errors import SlurmUnavailable
+from penstock.host.logs import get_logger
 from penstock.host.peers import peer_uid
 from penstock.sharedlook import wire
 from penstock.values.backoff import backoff
 
 __all__ = ["OUTCOMES", "TOLERATED", "SharedLook"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 OUTCOMES: Final = (
     "used",

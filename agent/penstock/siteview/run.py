@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
 from prometheus_client.registry import Collector
 
@@ -19,6 +18,7 @@ from penstock.core.families import PREFIX, Family
 from penstock.errors import ConfigError, NotPermitted, SlurmUnavailable
 from penstock.host import sdnotify
 from penstock.host.listening import bare, cannot_listen
+from penstock.host.logs import get_logger
 from penstock.host.scrape import serve as serve_metrics
 from penstock.ipc.descriptors import raise_limit
 from penstock.siteview.figures import families
@@ -29,7 +29,7 @@ from penstock.values.backoff import backoff
 
 __all__ = ["serve"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _ALIVE_EVERY: Final = 30.0
 _LONGEST_PAUSE: Final = 60.0
 

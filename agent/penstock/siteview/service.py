@@ -14,11 +14,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from penstock.errors import ConfigError, NotNow, NotPermitted, PenstockError
 from penstock.host.filesystems import unusable
 from penstock.host.logins import login
+from penstock.host.logs import get_logger
 from penstock.host.peers import peer_uid
 from penstock.ipc import descriptors
 from penstock.ipc.gate import ConnectionBounds, Gate
@@ -30,7 +29,7 @@ from penstock.slurm.privacy import Viewer
 
 __all__ = ["OUTCOMES", "ViewService"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 OUTCOMES: Final = ("answered", "slurm", "private", "busy", "request", "failed")
 """How requests went: answered with a look; refused, by the words of `wire.LookRefusal`; or a fault of the service."""

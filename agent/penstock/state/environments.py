@@ -17,14 +17,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from penstock.errors import UserError
 from penstock.host.files import replace
+from penstock.host.logs import get_logger
 
 __all__ = ["Environments", "own_environment"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _FOLDER: Final = "environments"
 _TOKEN: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _PATIENCE: Final = 3600.0

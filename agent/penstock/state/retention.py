@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from penstock.api import Decision, Snapshot
 from penstock.host.clock import Clock
+from penstock.host.logs import get_logger
 from penstock.state.store import AT_ONCE, Store
 
 __all__ = ["Retention"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _OFTEN: Final = 86400.0
 _PRUNED: Final = "pruned.at"
 

@@ -14,19 +14,19 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 
-import structlog
 from parsl.dataflow.states import States
 from parsl.executors.base import ParslExecutor
 from parsl.executors.status_handling import BlockProviderExecutor
 from parsl.jobs.states import JobState
 
+from penstock.host.logs import get_logger
 from penstock.pool.futures import PoolExecutor
 from penstock.slurm.minutes import minutes_of
 from penstock.tools.expected import ExpectedWait, ready_within
 
 __all__ = ["PenstockExecutor", "ask_ahead"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _OLD: Final = 0.5  # weight of what was known of run times, when one more is
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import structlog
-
 from penstock.api import AccountingRecord
 from penstock.errors import PenstockError
 from penstock.host.clock import Clock, Rest
+from penstock.host.logs import get_logger
 from penstock.slurm.base import Reader
 from penstock.values.fair import deal
 
 __all__ = ["Accounting"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _PAUSE = 0.5  # s between two questions, longer and longer while there is no answer
 
 

@@ -41,8 +41,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 class Asks:
     """In sbatch's own syntax; "" leaves the choice to Slurm. `memory` is per node (`--mem`), `cpus` per task.
 
-    `exclude` are nodes that it must not have, as a list of hosts. `options` are all others, each as one word
-    (`--name=value`).
+    `partition` may be several with commas between; "" is the workflow's. `exclude` are nodes that it must not have, as
+    a list of hosts. `options` are all others, each as one word (`--name=value`).
     """
 
     memory: str = ""
@@ -56,6 +56,7 @@ class Asks:
     array: str = ""
     licenses: str = ""
     exclude: str = ""
+    partition: str = ""
     options: tuple[str, ...] = ()
 
     @property
@@ -107,13 +108,13 @@ FIELDS: Final[Mapping[str, str]] = {
     "array": "array",
     "licenses": "licenses",
     "exclude": "exclude",
+    "partition": "partition",
 }
 """sbatch's options that are keys of a stage, by their names."""
 
 _KEYS: Final = {
     "nodes": "nodes",
     "time": "time",
-    "partition": "partition",
     "account": "account",
     "qos": "qos",
     "chdir": "workdir",

@@ -9,15 +9,14 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-import structlog
-
+from penstock.host.logs import get_logger
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.state import WorkflowRun
 
 __all__ = ["Book"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Book:

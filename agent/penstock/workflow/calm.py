@@ -4,6 +4,7 @@ nothing. Pure."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from penstock.api import Reason, plural
@@ -15,12 +16,14 @@ from penstock.workflow.model import Stage
 __all__ = ["kept_back"]
 
 
-def kept_back(view: SlurmView, partition: str, unit: Stage, starts: float, done: str = "submitted") -> Reason | None:
+def kept_back(
+    view: SlurmView, partitions: Sequence[str], unit: Stage, starts: float, done: str = "submitted"
+) -> Reason | None:
     """Why the job of `unit` is not submitted (`done`) yet although it is due; None: it may be.
 
-    `starts` is when it could start at the earliest; `partition` may be several with commas between.
+    `starts` is when it could start at the earliest, in any of its `partitions`.
     """
-    parts = [view.partitions[name] for name in partition.split(",") if name in view.partitions]
+    parts = [view.partitions[name] for name in partitions if name in view.partitions]
     nodes = list(dict.fromkeys(node for part in parts for node in part.nodes))
     begin, reservation = earliest(view.reservations, nodes, unit.nodes, unit.time_limit, starts)
     if reservation is None:

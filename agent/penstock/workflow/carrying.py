@@ -16,12 +16,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, Protocol
 
-import structlog
-
 from penstock.api import Decision, JobSpec, Origin, Reason, Snapshot, Verb
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.errors import Infeasible, NotPermitted, OutcomeUnknown, Overtaken, PenstockError, StoreError
 from penstock.host.clock import Clock, Rest
+from penstock.host.logs import get_logger
 from penstock.slurm.base import Changer, Reader
 from penstock.slurm.sbatch_options import restricts_export
 from penstock.workflow.instructions import Cancel, Change, Instruction, Release, Requeue, Submit
@@ -31,7 +30,7 @@ from penstock.workflow.state import Kept, RunPhase, WorkflowRun
 
 __all__ = ["Carrier", "RunStore", "subject_of"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _FARTHEST_BACK: Final = 30 * 86400.0  # s; no submission without an answer is that old
 
 
@@ -266,7 +265,7 @@ class Carrier:
             ends = cancelling or (keeps and off is not None and off.release)
             concern = Concern("workflows", run.uid, job) if seen is None else Concern.of("workflows", seen)
             return replace(concern, owner=run.uid, job=job, ends=ends)
-        place = ((run.partition,), (run.workflow.account or "",), (run.workflow.qos or "",))
+        place = (run.partitions, (run.workflow.account or "",), (run.workflow.qos or "",))
         return Concern("workflows", os.geteuid(), job, *place, cancelling or (job is not None and off is not None))
 
     def _tell(self, number: int, news: Callable[[WorkflowRun], WorkflowRun], stage: str, job: int) -> None:

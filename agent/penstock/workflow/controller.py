@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
-import structlog
-
 from penstock.api import Decision, Geometry, Job, Reason, Snapshot, Verb
 from penstock.core.executor import Executor
 from penstock.core.observe import Observer
@@ -29,6 +27,7 @@ from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.turns import believed
 from penstock.host.clock import Clock, Rest
 from penstock.host.logins import login
+from penstock.host.logs import get_logger
 from penstock.slurm.base import Reader
 from penstock.state.environments import Environments
 from penstock.state.store import Store
@@ -41,7 +40,7 @@ from penstock.workflow.admission import Registration, admit, plan, plan_for_owne
 from penstock.workflow.book import Book
 from penstock.workflow.carrying import Carrier, subject_of
 from penstock.workflow.chains import begun_because, followed_because, join, read_links
-from penstock.workflow.checks import check_against, check_units
+from penstock.workflow.checks import check_against, check_units, partitions_of
 from penstock.workflow.cuts import place_units
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.expectations import expected_by
@@ -60,7 +59,7 @@ from penstock.workflow.strategy import KEEPS_PLACE, BetterCut, Foreseeing, Outlo
 
 __all__ = ["WorkflowController"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 # What it costs to write down a run, and each stage of it, as work of a pass (`Pace`).
 _SAVED, _SAVED_STAGE = 30, 5
@@ -167,7 +166,7 @@ class WorkflowController:
             raise NotNow("nothing was submitted, as Slurm does not answer: " + "; ".join(snapshot.problems))
         default = next((p.name for p in snapshot.partitions.values() if p.default), None)
         partition = check_against(workflow, snapshot.partitions, default)
-        place = ([partition.name], [workflow.account or ""], [workflow.qos or ""])
+        place = (partitions_of(workflow, partition.name), [workflow.account or ""], [workflow.qos or ""])
         if (refused := self._executor.pause_control.refuses("workflows", os.geteuid(), *place)) is not None:
             raise NotPermitted(f"the agent may not submit this: {refused.text}")
         if any(stage.guessed for stage in workflow.stages):
@@ -516,7 +515,7 @@ class WorkflowController:
         flow, jobs = run.workflow, [seen[i] for i in run.jobs() if i in seen]
         accounts = [flow.account] if flow.account else [job.account for job in jobs]
         qos = [flow.qos] if flow.qos else [job.qos for job in jobs]
-        return pause_control.on("workflows", os.geteuid(), [run.partition], accounts, qos)
+        return pause_control.on("workflows", os.geteuid(), run.partitions, accounts, qos)
 
     def _held_of_owner(self, run: WorkflowRun, seen: Mapping[int, Job]) -> Reason | None:
         """One of its jobs is to be left alone."""

@@ -36,9 +36,9 @@ def predicted(units: Sequence[Stage], outlook: Outlook, hidden: bool = False) ->
     runs = {unit.name: unit.run_time for unit in units}
     node_seconds = 0.0
     for unit in units:
-        key = f"{unit.nodes} {unit.time_limit}"
+        key = f"{unit.nodes} {unit.time_limit} {unit.asks.partition}"
         if key not in waits:
-            waits[key] = outlook.wait(outlook.geometry(unit.nodes, unit.time_limit))
+            waits[key] = outlook.wait(outlook.geometry(unit.nodes, unit.time_limit, unit.asks.partition))
         wait = waits[key]
         if hidden and unit.after:
             wait = max(wait - max(runs[parent] for parent in unit.after), 0.0)

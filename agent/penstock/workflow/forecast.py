@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.api import Reason, plural
+from penstock.errors import UserError
 from penstock.future.cluster import YEAR, Cluster, Unknown
 from penstock.future.draws import Draw, Drawing
 from penstock.future.holes import Longer, delays
@@ -34,7 +35,7 @@ from penstock.future.present import Present
 from penstock.future.replay import HORIZON, OwnJob, replay
 from penstock.values.durations import duration_text
 from penstock.workflow.asks import why_apart
-from penstock.workflow.checks import check_against
+from penstock.workflow.checks import check_against, elsewhere
 from penstock.workflow.cuts import Cut, grouped, place_units, singles
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.strategy import BetterCut, Rules
@@ -286,8 +287,11 @@ class CutComparison:
 def compare(
     workflow: Workflow, cluster: Cluster, past: QueuePast, rules: Rules, *, work: int = WORK
 ) -> Generator[int, None, CutComparison]:
-    """The cuts of a workflow on this queue. Raises UserError for one that its partition never runs."""
+    """The cuts of a workflow on this queue. Raises UserError for one that its partition never runs, or that is in
+    several."""
     partition = check_against(workflow, cluster.snapshot.partitions)
+    if (other := elsewhere(workflow)) is not None:
+        raise UserError(f"{workflow.source}: {other}: a forecast is of one partition for all stages")
     # A wait without end teaches nothing.
     cluster = Cluster.of(cluster.snapshot, Unknown(endless=YEAR))
     present = Present.of(cluster, partition.name)
@@ -325,7 +329,8 @@ def better_cut(
 ) -> Generator[int, None, BetterCut | None]:
     """A cut that is shorter than the plain chain on this queue beyond doubt, and why; None where none is. As
     `compare`."""
-    if len(cuts_of(workflow, check_against(workflow, cluster.snapshot.partitions).max_time)) == 1:
+    partition = check_against(workflow, cluster.snapshot.partitions)
+    if elsewhere(workflow) is not None or len(cuts_of(workflow, partition.max_time)) == 1:
         return None
     found = yield from compare(workflow, cluster, past, rules, work=work)
     if found.safe is found.plain:

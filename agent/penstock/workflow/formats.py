@@ -106,6 +106,7 @@ class _Stage(Entry):
     error: Word | None = None
     array: Word | None = None
     licenses: Word | None = None
+    partition: Word | None = None
     sbatch: Annotated[list[Word], Listed] = Field(default_factory=list, max_length=100)
 
     @model_validator(mode="after")
@@ -158,11 +159,12 @@ def parse_workflow(
             return from_wfformat(instance, source, packing)
         document = parse_yaml(data, "workflow")
         top = read_as(_Workflow, document)
-        stages, scripts = _stages(top.stages, folder)
+        stages, scripts = _stages(top, folder)
+        partition, stages = _in_partitions(top.partition, stages)
         workflow = Workflow(
             name=top.name,
             stages=stages,
-            partition=_common("partition", top.partition, scripts),
+            partition=partition,
             account=_common("account", top.account, scripts),
             qos=_common("qos", top.qos, scripts),
             workdir=top.workdir,
@@ -191,9 +193,10 @@ def _json(data: bytes | str) -> object:
         raise UserError(f"is not valid JSON: {flat(error)}") from error
 
 
-def _stages(entries: list[_Stage], folder: Path | None) -> tuple[tuple[Stage, ...], list[ScriptSays]]:
-    """The stages, and what the scripts of each ask for. One without `after` comes after the one before it, and needs
-    what those that it comes after produce."""
+def _stages(top: _Workflow, folder: Path | None) -> tuple[tuple[Stage, ...], list[ScriptSays]]:
+    """The stages, and what the scripts of each ask for, with less weight than what the file says. One without `after`
+    comes after the one before it, and needs what those that it comes after produce."""
+    entries = top.stages
     made = {entry.name: entry.produces for entry in entries if entry.produces is not None}
     stages: list[Stage] = []
     scripts: list[ScriptSays] = []
@@ -203,6 +206,8 @@ def _stages(entries: list[_Stage], folder: Path | None) -> tuple[tuple[Stage, ..
         if entry.script is not None:
             command, head = _script(entry.script, f"{where}.script", folder)
         says = _said(head, f"{where}.{'run' if entry.script is None else 'script'}")
+        if top.partition is not None:
+            says = replace(says, asks=replace(says.asks, partition=""))
         nodes, limit = _nodes(entry, says, where), _limit(entry, says, where)
         after = tuple(entry.after) if entry.after is not None else (stages[-1].name,) if stages else ()
         usual = math.fsum(entry.took) / len(entry.took) if entry.took else limit
@@ -270,8 +275,22 @@ def _limit(entry: _Stage, says: ScriptSays, where: str) -> float:
     return limit
 
 
+def _in_partitions(value: str | None, stages: tuple[Stage, ...]) -> tuple[str | None, tuple[Stage, ...]]:
+    """The workflow's partition, which is that of all its stages where the file says none, and the stages, of which only
+    those have one that are elsewhere."""
+    found = {stage.asks.partition for stage in stages}
+    common = found.pop() if value is None and len(found) == 1 else value
+    if not common:
+        return value, stages
+    freed = [
+        replace(stage, asks=replace(stage.asks, partition="")) if stage.asks.partition == common else stage
+        for stage in stages
+    ]
+    return common, tuple(freed)
+
+
 def _common(key: str, value: str | None, scripts: list[ScriptSays]) -> str | None:
-    """What the file says, or else all scripts alike: a workflow is in one partition, and of one account and QOS."""
+    """What the file says, or else all scripts alike: a workflow is of one account and QOS."""
     found = {says.said.get(key) for says in scripts}
     if value is not None or found <= {None}:
         return value

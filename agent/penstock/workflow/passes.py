@@ -45,7 +45,10 @@ def steps(
         for i in places:
             run = owned.absorb(turn, run, i) if theirs else absorb(turn, run, i)
         yield work
+    went_on = run.goes_on
     run = owned.verdict(run) if theirs else _consequences(turn, clear_discarded(turn, run))
+    if went_on and not run.goes_on and not theirs:
+        run = _settled(turn, run)
     if run.goes_on:
         for places, work in parts:
             for i in places:
@@ -91,6 +94,15 @@ def _consequences(turn: Turn, run: WorkflowRun) -> WorkflowRun:
     why = f"{failed.name}: {failed.failure}"
     turn.note("", "stage-failed", why)
     return replace(run, phase=RunPhase.FAILING, why=why)
+
+
+def _settled(turn: Turn, run: WorkflowRun) -> WorkflowRun:
+    """Nothing more is waited for since this pass: jobs that have ended, of which it was open what follows, are over."""
+    for i, stage in enumerate(run.stages):
+        seen = None if stage.job is None else turn.view.jobs.get(stage.job) or turn.view.records.get(stage.job)
+        if stage.phase.live and seen is not None and seen.state.ended:
+            run = absorb(turn, run, i)
+    return run
 
 
 def _stop(turn: Turn, run: WorkflowRun) -> WorkflowRun:
@@ -156,12 +168,11 @@ def _plan(turn: Turn, run: WorkflowRun, i: int, planned: WorkflowRun) -> Workflo
         turn.notes.append((stage.name, due.reason))
         return run
     starts = turn.now if due.parent_end is None else max(turn.now, due.parent_end)  # not before its parents have ended
-    partition = run.partition if stage.own is None else stage.own.partition
     if run.in_slots and not stage.held.queued:  # what is held for a stage is no maintenance in its way
         if stage.held.hold not in turn.view.held:
             turn.note(stage.name, "no-slot", f"{stage.name} has no slot now, and waits for a new one")
             return run
-    elif (maintenance := kept_back(turn.view, partition, run.unit(i), starts, run.done)) is not None:
+    elif (maintenance := kept_back(turn.view, run.partitions_of(i), run.unit(i), starts, run.done)) is not None:
         turn.notes.append((stage.name, maintenance))
         return run
     if run.owned:
@@ -205,7 +216,7 @@ def _tied(turn: Turn, run: WorkflowRun, i: int, jobs: tuple[int, ...]) -> tuple[
         return replace(stage, tie=Tie.NONE, minutes=(), pins=()), []
     told = ", ".join(f"{p.name} is job {p.job}" for p in run.parents(i) if p.job in jobs)
     if tie is Tie.NODES:
-        pins = pins_for(turn, run, i) if turn.whole_nodes(run) else None
+        pins = pins_for(turn, run, i) if turn.whole_nodes(run, i) else None
         if pins:
             text = f"{told}: it requests {', '.join(pins)}, so it ages and is scheduled like any other waiting job"
             return replace(stage, tie=tie, minutes=(), pins=pins), [Reason("pinned", text)]

@@ -112,7 +112,7 @@ def job_spec(
         script="\n".join([*lines, ""]),
         nodes=unit.nodes,
         time_limit=unit.time_limit,
-        partition=workflow.partition,
+        partition=unit.asks.partition or workflow.partition,
         account=workflow.account,
         qos=workflow.qos,
         dependency=dependency_text(tie, depends_on, minutes),

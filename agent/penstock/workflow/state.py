@@ -259,7 +259,8 @@ def updated(entry: E, **changes: Any) -> E:  # noqa: ANN401
 
 @dataclass(frozen=True, slots=True)
 class WorkflowRun:
-    """One run of a workflow under a strategy. `partition` and `qos` are what its geometries are learned under.
+    """One run of a workflow under a strategy. `partition` and `qos` are what its geometries are learned under, where a
+    stage has no partition of its own.
 
     `submitter` says who submits its jobs. `name` is the workflow's, `uid` and `user` say whose it is; `flow` is the
     workflow itself, None if its owner submits the jobs: then they are registered as they come, `submitted_at` is when
@@ -400,7 +401,19 @@ class WorkflowRun:
         if not times:
             return unit
         most = unit.time_limit * 1.5**times
-        return replace(unit, time_limit=most if self.max_time is None else min(most, self.max_time))
+        if self.max_time is not None:
+            most = max(min(most, self.max_time), unit.time_limit)
+        return replace(unit, time_limit=most)
+
+    def partitions_of(self, i: int) -> tuple[str, ...]:
+        """Where the job of entry `i` may start."""
+        own = self.stages[i].own
+        return tuple((own.partition if own is not None else self.units[i].asks.partition or self.partition).split(","))
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Where any of its jobs may start."""
+        return tuple(dict.fromkeys(name for i in range(len(self.stages)) for name in self.partitions_of(i)))
 
     def parents(self, i: int) -> tuple[StageRun, ...]:
         """The entries that number `i` comes after; none for one that may start at once."""

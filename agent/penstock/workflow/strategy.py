@@ -142,9 +142,9 @@ class Outlook:
     scripts: bool = True
     better: BetterCut | None = None
 
-    def geometry(self, nodes: int, time_limit: float) -> Geometry:
-        """What such a job asks for here."""
-        return Geometry(self.partition, self.qos, nodes, time_limit, account=self.account)
+    def geometry(self, nodes: int, time_limit: float, partition: str = "") -> Geometry:
+        """What such a job asks for here; `partition` is its own, if it has one."""
+        return Geometry(partition or self.partition, self.qos, nodes, time_limit, account=self.account)
 
 
 @dataclass(frozen=True, slots=True)

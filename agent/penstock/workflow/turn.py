@@ -62,10 +62,10 @@ class Turn:
         sure = run.in_slots or self.site.remembers_since(self.view.taken_at, self.now)
         return (young and sure) or self.view.alive(parent.job)
 
-    def whole_nodes(self, run: WorkflowRun) -> bool:
-        """Whether the run's jobs share no nodes: nowhere here, or not in its partition."""
-        partition = self.view.partitions.get(run.partition)
-        return self.site.whole_nodes or (partition is not None and partition.exclusive)
+    def whole_nodes(self, run: WorkflowRun, i: int) -> bool:
+        """Whether the job of entry `i` shares no nodes: nowhere here, or not in any of its partitions."""
+        found = [self.view.partitions.get(name) for name in run.partitions_of(i)]
+        return self.site.whole_nodes or all(partition is not None and partition.exclusive for partition in found)
 
     def observe(self, run: WorkflowRun, i: int, *, last: bool = False) -> WorkflowRun:
         """Learn from the wait of entry `i` once it is known, unless enough is learned in this pass. `last`: there is no
@@ -135,7 +135,8 @@ def geometry(run: WorkflowRun, i: int) -> Geometry:
     unit, own = run.unit(i), run.stages[i].own
     if own is not None:
         return Geometry(own.partition, own.qos, unit.nodes, own.limit or 0.0, account=own.account, user=run.user)
-    return Geometry(run.partition, run.qos, unit.nodes, unit.time_limit, account=run.workflow.account or "")
+    where = unit.asks.partition or run.partition
+    return Geometry(where, run.qos, unit.nodes, unit.time_limit, account=run.workflow.account or "")
 
 
 def spec_of(site: SiteRules, strategy: Strategy, run: WorkflowRun, i: int) -> JobSpec:

@@ -54,7 +54,7 @@ def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
 
 def pins_for(turn: Turn, run: WorkflowRun, i: int) -> tuple[str, ...] | None:
     """One node of each parent that has not completed; None unless all of these run and it asks for enough nodes, any of
-    which would do for it.
+    which would do for it: those of another partition would not.
 
     Children of one parent ask for different nodes of it, so that they do not wait for each other.
     """
@@ -65,6 +65,8 @@ def pins_for(turn: Turn, run: WorkflowRun, i: int) -> tuple[str, ...] | None:
         parent = run.stages[j]
         if parent.phase is StagePhase.DONE:
             continue
+        if run.partitions_of(j) != run.partitions_of(i):
+            return None
         seen = None if parent.job is None else turn.view.jobs.get(parent.job)
         if parent.phase is not StagePhase.RUNNING or seen is None or not seen.running or not seen.nodes:
             return None
@@ -150,7 +152,7 @@ def _held(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
 def _dependent(turn: Turn, run: WorkflowRun, i: int, job: Job) -> None:
     """A released job: let it wait for nodes of its parents instead if that is the strategy; keep its dependency."""
     stage = run.stages[i]
-    if turn.strategy.tie is Tie.NODES and turn.whole_nodes(run) and (pins := pins_for(turn, run, i)):
+    if turn.strategy.tie is Tie.NODES and turn.whole_nodes(run, i) and (pins := pins_for(turn, run, i)):
         live = _live_jobs(run, i)
         text = f"its parents run: job {job.id} now waits for {', '.join(pins)} instead of for them, so that it ages"
         _change(turn, stage, Tie.NODES, live, Reason("pinned", text), pins=pins, dependency=True, nodelist=True)

@@ -55,8 +55,8 @@ class ElasticPlan:
     A node counts as joined when `ready`, a command on the base's first node, succeeds, or when its output has
     `ready_line` in it, or when it has been running for `settle`; not within `ready_timeout`: then its growth is undone.
     `notify` is a command on the base's first node that hears of each resize before it; if it fails, a growth is
-    refused. `loans`: nodes that are free for a while only are of use, too; they leave before that is over. None: they are
-    to a job of the first kind.
+    refused. `loans`: nodes that are free for a while only are of use, too; they leave before that is over. None:
+    they are to a job of the first kind.
 
     `again` makes it another kind of job: `start` is then a program over all nodes, which is told by `signal` (or, if
     there is one, by `leave` alone) to save its state and end, and which `again` starts anew on the new set of nodes.

@@ -105,18 +105,17 @@ def test_an_sdist_gives_the_wheel_that_the_source_gives(wheels, from_sdists):
                 assert sorted(direct.read(one).splitlines()) == sorted(indirect.read(one).splitlines()), one
 
 
-def test_a_wheel_says_of_which_commit_it_was_made(wheels, from_sdists, tmp_path):
+@pytest.mark.parametrize("source", ["wheels", pytest.param("from_sdists", marks=pytest.mark.long)])
+def test_a_wheel_says_of_which_commit_it_was_made(source, request, tmp_path):
     known = from_checkout()
     if known is None:
         pytest.skip("git knows no commit of this source")
-    for made in (wheels, from_sdists):
-        place = tmp_path / made["penstock"].parent.name
-        with zipfile.ZipFile(made["penstock"]) as it:
-            it.extractall(place)
-        code = "import penstock.host.commit as it; print(it.__file__, it.commit())"
-        env = os.environ | {"PYTHONPATH": str(place)}
-        said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60).stdout
-        assert said == f"{place}/penstock/host/commit.py {known}\n"
+    with zipfile.ZipFile(request.getfixturevalue(source)["penstock"]) as it:
+        it.extractall(tmp_path)
+    code = "import penstock.host.commit as it; print(it.__file__, it.commit())"
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60).stdout
+    assert said == f"{tmp_path}/penstock/host/commit.py {known}\n"
 
 
 def test_the_command_says_its_version_with_the_commit_where_it_is_known(monkeypatch):

@@ -12,9 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from penstock.errors import LeaseLost, NotNow, StateHeld, StoreError
+from penstock.host.logs import get_logger
 from penstock.state.lease import files, host
 from penstock.state.lease.fence import claim, fence
 from penstock.state.lease.files import LeaseGone
@@ -38,7 +37,7 @@ from penstock.state.lease.machine import (
 
 __all__ = ["Lease"]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _LOOK = 0.25
 _AT_CLOSE = 5.0  # seconds that a file server which does not answer may keep the process from ending
 

@@ -69,6 +69,7 @@ class _Group:
         self.nodes = 0
         self.limit = 0.0
         self.run_time = 0.0
+        self.partition = ""
         self._stages: list[tuple[str, Asks]] = []
 
     def fits(self, max_time: float | None) -> bool:
@@ -79,6 +80,7 @@ class _Group:
         self.nodes = max(self.nodes, *(stage.nodes for stage in row))
         self.limit += sum(stage.time_limit for stage in row)
         self.run_time += sum(stage.run_time for stage in row)
+        self.partition = row[0].asks.partition  # all of a job have the same
         self._stages += [(stage.name, stage.asks) for stage in row]
 
 
@@ -91,18 +93,22 @@ class _Prices:
 
     def alone(self, row: tuple[Stage, ...]) -> float:
         """Each stage of a level as a job of its own, side by side."""
-        longest = max(self._wait(s.nodes, s.time_limit) + s.run_time for s in row)
+        longest = max(self._wait(s.nodes, s.time_limit, s.asks.partition) + s.run_time for s in row)
         return longest + self._weight(sum(s.nodes * s.run_time for s in row))
 
     def together(self, group: _Group) -> float:
         """One job."""
-        return self._wait(group.nodes, group.limit) + group.run_time + self._weight(group.nodes * group.run_time)
+        return (
+            self._wait(group.nodes, group.limit, group.partition)
+            + group.run_time
+            + self._weight(group.nodes * group.run_time)
+        )
 
     def _weight(self, node_seconds: float) -> float:
         return self._outlook.core_hour_weight * self._outlook.cores * node_seconds / 3600.0
 
-    def _wait(self, nodes: int, limit: float) -> float:
-        geometry = self._outlook.geometry(nodes, limit)
+    def _wait(self, nodes: int, limit: float, partition: str) -> float:
+        geometry = self._outlook.geometry(nodes, limit, partition)
         key = key_of(geometry)  # geometries of one class are predicted alike
         if key not in self._waits:
             self._waits[key] = self._outlook.wait(geometry)

@@ -120,11 +120,28 @@ def test_a_line_that_is_wrong_is_named():
         one("nodes: 1", "time: 60", "memory: much")
 
 
-def test_a_partition_that_not_all_scripts_name_belongs_into_the_file():
-    stages = "stages:\n- {name: a, nodes: 1, time: 60, run: '#SBATCH -p x'}\n- {name: b, nodes: 1, time: 60, run: y}\n"
-    with pytest.raises(UserError, match=r"stages\[0\]: #SBATCH --partition=x, which not all stages say"):
+def places(head: str, *stages: str) -> tuple[str | None, list[str]]:
+    """The partition of a workflow, and those of its stages' jobs."""
+    rows = "\n".join(f"- {{name: s{i}, nodes: 1, time: 60, {stage}}}" for i, stage in enumerate(stages))
+    flow = parse_workflow(f"name: w\n{head}\nstages:\n{rows}\n")
+    assert workflow_from_dict(workflow_to_dict(flow)) == flow
+    return flow.partition, [job_spec(flow, stage, "7", 1, ()).partition for stage in flow.stages]
+
+
+def test_each_stage_may_have_partitions_of_its_own():
+    says_x, nothing = "run: '#SBATCH -p x'", "run: y"
+    assert places("", says_x, nothing) == (None, ["x", None])
+    assert places("", says_x, says_x) == ("x", ["x", "x"])
+    assert places("partition: z", says_x, nothing) == ("z", ["z", "z"]), "what the file says counts before"
+    assert places("partition: z", f"{says_x}, partition: 'a,b'", nothing) == ("z", ["a,b", "z"])
+    assert places("partition: 'a,b'", "run: y, partition: 'a,b'", "run: y, sbatch: -p gpu") == ("a,b", ["a,b", "gpu"])
+
+
+def test_an_account_that_not_all_scripts_name_belongs_into_the_file():
+    stages = "stages:\n- {name: a, nodes: 1, time: 60, run: '#SBATCH -A x'}\n- {name: b, nodes: 1, time: 60, run: y}\n"
+    with pytest.raises(UserError, match=r"stages\[0\]: #SBATCH --account=x, which not all stages say"):
         parse_workflow("name: w\n" + stages)
-    assert parse_workflow("name: w\npartition: z\n" + stages).partition == "z"
+    assert parse_workflow("name: w\naccount: z\n" + stages).account == "z"
 
 
 def pair(a: Asks, b: Asks) -> Workflow:
@@ -138,7 +155,7 @@ def test_one_job_has_the_most_memory_and_cpus_and_only_what_all_ask_for():
     assert why_apart([("a", Asks(gres="gpu:1")), ("b", Asks(gres="gpu:1"))]) is None
     assert why_apart([("a", Asks(array="1-2"))]) is None
     assert why_apart([("a", Asks(array="1-2")), ("b", Asks(array="1-2"))]).startswith("a is an array")
-    for key in ("gpus", "gres", "ntasks", "constraint", "output", "error", "licenses", "exclude"):
+    for key in ("gpus", "gres", "ntasks", "constraint", "output", "error", "licenses", "exclude", "partition"):
         assert f"differ in '{key}'" in why_apart([("a", NO_ASKS), ("b", Asks(**{key: "1"}))])
     assert "differ in 'sbatch'" in why_apart([("a", NO_ASKS), ("b", Asks(options=("--exclusive",)))])
     flow = pair(NO_ASKS, Asks(output="x"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.api import Partition
 from penstock.errors import UserError
 from penstock.values.durations import duration_text, parse_duration
-from penstock.workflow.checks import check_against, check_units
+from penstock.workflow.checks import check_against, check_units, elsewhere, partitions_of
 from penstock.workflow.cuts import place_units
 from penstock.workflow.formats import load_workflow, parse_workflow
 from penstock.workflow.model import Stage, Workflow, workflow_from_dict, workflow_to_dict
@@ -327,6 +327,30 @@ def test_what_the_cluster_can_run():
     nowhere = read(GOOD, partition=None)
     assert against(nowhere, partition("a"), partition("b", default=True)).name == "b"
     assert against(nowhere, partition("a"), partition("b", default=True), default="a").name == "a"
+
+
+def test_in_several_partitions():
+    """A job may start in any of those it names, so one that would start it is enough."""
+    short, wide = partition("short", 2, max_time=700), partition("wide", 8)
+    flow = read(GOOD, partition="short,wide")
+    found = against(flow, short, wide)
+    assert (found.name, found.max_time, len(found.nodes)) == ("short,wide", None, 8)
+    assert partitions_of(flow, "batch") == ["short", "wide"] and elsewhere(flow) == "partition: short,wide"
+    merge, stages = read(GOOD, partition="wide"), yaml.safe_load(GOOD)["stages"]
+    assert elsewhere(merge) is None
+    stages[1]["partition"] = "short"
+    flow = read(GOOD, partition="wide", stages=stages)
+    assert partitions_of(flow, "batch") == ["wide", "short"] and elsewhere(flow) == "stages[1].partition: short"
+    assert against(flow, short, wide).max_time == 700, "what several stages as one job can reckon with"
+    assert against(flow, short, partition("wide", 8, max_time=3000)).max_time == 700
+    stages[1]["partition"] = "shrt,wide"
+    with pytest.raises(UserError, match=r"stages\[1\].partition: the cluster has no partition 'shrt' .*'short'"):
+        against(read(GOOD, partition="wide", stages=stages), short, wide)
+    stages[0]["partition"] = "short"
+    with pytest.raises(UserError, match=r"stages\[0\].nodes: must be at most 2, .* partition 'short'"):
+        against(read(GOOD, partition="wide", stages=stages), short, wide)
+    everywhere = [{**stage, "partition": "wide"} for stage in stages]
+    assert against(read(GOOD, partition=None, stages=everywhere), wide).name == "wide", "no default is needed"
 
 
 @pytest.mark.parametrize(

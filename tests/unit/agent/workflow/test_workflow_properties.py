@@ -353,6 +353,7 @@ class Agent:
 
 
 @example(19412, "handover", 5, 1.0)  # given up in the pass that sees its end
+@example(449, "auto", 6, 0.3)  # the workflow fails in the pass that sees a job end for which it waited
 @given(st.integers(0, 2**32), st.sampled_from(known_strategies()), st.integers(1, 7), st.sampled_from([0.0, 0.3, 1.0]))
 @settings(max_examples=300, deadline=None)
 def test_whatever_happens(seed, strategy, stages, trouble):

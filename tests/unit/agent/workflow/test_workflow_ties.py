@@ -9,6 +9,7 @@ from test_workflow_runner import Driver, job, record, to_running_parent
 
 from penstock.api import JobState
 from penstock.waits.base import Observation
+from penstock.workflow.asks import Asks
 from penstock.workflow.guard import TOO_EARLY
 from penstock.workflow.instructions import Cancel, Change, Finished, Observe, Release, Submit
 from penstock.workflow.metrics import run_metrics
@@ -236,6 +237,18 @@ def test_a_job_waits_for_a_node_of_its_parent_and_is_let_go_afterwards():
     d.run = d.runner.changed(d.run, only(Change, out), 1211.0)
     out = d.step(1220, ended, replace(waiting, state=JobState.RUNNING, start=1215.0, nodes=("n1", "n2", "n3")))
     assert only(Observe, out).observation == Observation(104.0), "it aged since 1111"
+
+
+def test_a_node_of_another_partition_is_not_waited_for():
+    first, then = CHAIN.stages[0], replace(CHAIN.stages[1], asks=Asks(partition="gpu"))
+    d = driver("handover", flow=replace(CHAIN, stages=(first, then)))
+    d.submit(1000, 1)
+    order = d.submit(1001, 2, job(1))
+    assert order.spec.partition == "gpu" and d.run.partitions == ("batch", "gpu")
+    assert [g.partition for g in d.asked] == ["batch", "gpu"], "its waits are learned by themselves"
+    a = job(1, "RUNNING", start=1100.0, nodes=("n4", "n5"))
+    waiting = job(2, submit=1001.0, eligible=None, dependency="afterok:1(unfulfilled)")
+    assert not [i for i in d.step(1110, a, waiting) if isinstance(i, Change)]
 
 
 def test_however_often_it_was_tied_anew_it_is_let_go_in_the_end():

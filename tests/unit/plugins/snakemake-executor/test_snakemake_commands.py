@@ -13,7 +13,7 @@ os.environ["FROM_SNAKEFILE"] = "set here"
 NAME = "a value of the Snakefile's"
 # Snakemake itself cannot hand these on to a second Snakemake.
 ODD = [] if "second" in config else ['say "x"', "back\\slash"]
-ODD += ["a b", "it's", "$HOME", "ünï", "semi;colon", "star*", "(paren)"]
+ODD += ["it's a b;$HOME", "ünï(*)"]
 
 rule all:
     input:
