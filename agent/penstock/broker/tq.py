@@ -17,7 +17,7 @@ from penstock.broker.partitions import Candidate
 from penstock.broker.shape import JobShape
 from penstock.config import Config
 from penstock.errors import Infeasible, NotPermitted, PenstockError, StoreError
-from penstock.predictions.history import complete, usual
+from penstock.predictions.history import complete, known_shares, usual
 from penstock.predictions.known import kept_past, known_by
 from penstock.select.buckets import Waited, mean_wait
 from penstock.select.ranking import Wait
@@ -40,15 +40,22 @@ _BOUND: Final = 0.95
 
 
 class Expectations:
-    """What is expected of the waits in one cluster. `usual` are the user's usual account and QOS, `past` is
-    what became of jobs there, with the user's own by accounting."""
+    """What is expected of the waits in one cluster. `usual` are the user's usual account and QOS, `shares` the user's
+    fair-share factors there by account, under which waits are learned, `past` is what became of jobs there, with the
+    user's own by accounting."""
 
     def __init__(
-        self, config: Config, view: ClusterView, records: Sequence[AccountingRecord], state: Store | None
+        self,
+        config: Config,
+        view: ClusterView,
+        records: Sequence[AccountingRecord],
+        state: Store | None,
+        shares: Mapping[str, float],
     ) -> None:
         self._view = view
         self._records = records
         self.usual = usual(records)
+        self.shares = shares
         self.past = known_by(kept_past(config, view.cluster, view.snapshot)[0], records)
         self._watch = QueueWatch(QueueLearner(config.agent.seed or 0))
         self._hints: Hints = {}
@@ -60,7 +67,7 @@ class Expectations:
                 if learned is not None:
                     self._watch.restore(learned)
         self._watch.see(view.snapshot)
-        filled = partial(complete, cluster=view.cluster, usual=self.usual, shares={}, one_user=True)
+        filled = partial(complete, cluster=view.cluster, usual=self.usual, shares=shares, one_user=True)
         fresh = partial(make, config.asa.predictor, config.asa.alternatives or LIVE_ALTERNATIVES, config.asa.gamma)
         self._model_store = ModelStore(
             self._store, view.backend.now, fresh, complete=filled, hints=lambda _: self._hints, seed=config.agent.seed
@@ -117,6 +124,11 @@ class Expectations:
             rising.append((q, least))
         return Wait(estimate.seconds, tuple(rising))
 
+    def share(self, options: Mapping[str, str]) -> float | None:
+        """The fair-share factor (0 to 1, more is better) under which such jobs wait; None where none counts."""
+        only = min(self.shares) if len(self.shares) == 1 else ""
+        return self.shares.get(options.get("account") or self.usual.get("account", "") or only)
+
     def preemptions(self, candidate: Candidate) -> Preemptions | None:
         """How often jobs are preempted there; None: never, as far as is known."""
         return preemptions(candidate, self._records)
@@ -167,7 +179,18 @@ async def expectations(config: Config, view: ClusterView) -> tuple[Expectations,
         records = list(await view.backend.history(since=view.backend.now() - (config.asa.history or 7 * 86400.0)))
     except PenstockError as e:
         problem = f"cluster {view.cluster}: accounting tells no waits: {e}"
-    return Expectations(config, view, records, state), problem
+    return Expectations(config, view, records, state, await _shares(view, state)), problem
+
+
+async def _shares(view: ClusterView, state: Store | None) -> Mapping[str, float]:
+    """The user's fair-share factors there, where they count: as the cluster's agent knows them, or as Slurm says."""
+    if view.site.priority_type != "priority/multifactor":
+        return {}
+    if state is not None and (known := known_shares(state)) is not None:
+        return known[1]
+    with suppress(PenstockError):
+        return await view.backend.shares()
+    return {}
 
 
 def _learned_of(config: Config, cluster: str) -> Store | None:

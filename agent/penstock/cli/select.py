@@ -245,6 +245,9 @@ class _Live:
                     click.echo(f"  {note}")
                 quantiles = ", ".join(f"{100 * q:.0f} % {ago(s)}" for q, s in a.wait.quantiles)
                 click.echo(f"  wait: expected {ago(a.wait.expected)}; {quantiles}")
+                share = market.waits[a.candidate.cluster].share(bag.options)
+                if share is not None:
+                    click.echo(f"    your fair-share factor there is {share:.2f}")
                 said = {"Slurm says": a.slurm, "mean of similar jobs of the last 7 days": a.week}
                 for who, seconds in said.items():
                     if seconds is not None:
