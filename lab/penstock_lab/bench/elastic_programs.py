@@ -126,6 +126,15 @@ def _script(text: str) -> Callable[[Path, int], object]:
     return lambda place, _tasks: (place / "program.py").write_text(text)
 
 
+def _in_tasks(grace: str) -> Callable[[str, int], Mapping[str, Any]]:
+    return lambda python, tasks: {
+        "run": f"{python} program.py {tasks} {EACH:g}",
+        "python": python,
+        "slots": 1,
+        "grace": grace,
+    }
+
+
 def _restart(python: str, _tasks: int) -> Mapping[str, Any]:
     mpiexec = f"{Path(sys.executable).parent / 'mpiexec'} -n $PENSTOCK_ELASTIC_NODES -ppn 1"
     return {
@@ -140,26 +149,8 @@ def _restart(python: str, _tasks: int) -> Mapping[str, Any]:
 
 PROGRAMS: Final[Mapping[str, ElasticProgram]] = {
     "farm": ElasticProgram(_farm, lambda _, __: {"tasks": "tasks.txt", "slots": 1, "grace": "5s", "settle": 0.5}),
-    "dask": ElasticProgram(
-        _script(_DASK),
-        lambda python, tasks: {
-            "run": f"{python} program.py {tasks} {EACH:g}",
-            "python": python,
-            "slots": 1,
-            "grace": "10s",
-        },
-        "distributed",
-    ),
-    "ray": ElasticProgram(
-        _script(_RAY),
-        lambda python, tasks: {
-            "run": f"{python} program.py {tasks} {EACH:g}",
-            "python": python,
-            "slots": 1,
-            "grace": "15s",
-        },
-        "ray",
-    ),
+    "dask": ElasticProgram(_script(_DASK), _in_tasks("10s"), "distributed"),
+    "ray": ElasticProgram(_script(_RAY), _in_tasks("15s"), "ray"),
     "torchrun": ElasticProgram(
         _script(_TORCH),
         lambda python, _: {"run": f"program.py {STEP:g}", "python": python, "grace": "10s", "loans": True},

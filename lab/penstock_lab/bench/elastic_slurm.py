@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -288,6 +289,9 @@ def measure(seed: int, use: str, python: str, slower: float) -> Measured:
 
 def one_round(seed: int, use: str, python: str, slower: float) -> ElasticWindow:
     """Both side by side."""
+    package = PROGRAMS[use].package
+    if package and subprocess.run([python, "-c", f"import {package}"], capture_output=True, check=False).returncode:
+        raise SystemExit(f"{python} has no {package}: name one that has it by --python")
     with ThreadPoolExecutor(2) as threads:
         alone, lent = threads.map(lambda one: measure(seed, one, python, slower), ["", use])
     join = statistics.median(lent.joins() or [0.0])

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from penstock_lab.bench.elastic_slurm import ElasticWindow, Held, Measured, clipped, gaps, lateness, report
+import sys
+
+import pytest
+import yaml
+
+from penstock.elastic.model import read_elastic
+from penstock_lab.bench.elastic_programs import PROGRAMS
+from penstock_lab.bench.elastic_slurm import ElasticWindow, Held, Measured, clipped, gaps, lateness, one_round, report
 
 
 def test_stretches_that_nothing_covers() -> None:
@@ -36,9 +43,27 @@ def test_the_table_says_whether_the_goal_is_reached() -> None:
     lines = list(report([window]))
     assert "0.900" in lines[1] and lines[1].endswith("reached")
     assert "2 waited" in lines[-2] and "none waited" in lines[-1]
-    assert next(iter(report([window, window]))).startswith("2 pairs")
+    assert next(iter(report([window, window]))).startswith("farm: 2 pairs")
 
 
 def test_a_goal_is_missed_where_its_interval_excludes_it() -> None:
     window = ElasticWindow("real Slurm", 1, 0, 100.0, 5.0, 10.0, 95.0, 4.0, 3, (), ())
     assert list(report([window]))[1].endswith("missed")
+
+
+@pytest.mark.parametrize("use", PROGRAMS)
+def test_each_program_is_an_elastic_job_that_takes_nodes_for_a_while(use, tmp_path):
+    program = PROGRAMS[use]
+    program.write(tmp_path, 3)
+    told = {"min": 1, "max": 8, "use": use, "interval": 1, **program.says(sys.executable, 3)}
+    plan = read_elastic(yaml.safe_dump({"name": use, "time": "1h", "elastic": told}), "w.yaml", sys.executable).plan
+    assert plan.leaves_within is not None
+    for script in tmp_path.glob("*.py"):
+        compile(script.read_text(), use, "exec")
+
+
+def test_a_python_without_the_program_is_named(tmp_path):
+    (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "python").chmod(0o755)
+    with pytest.raises(SystemExit, match="has no torch: name one"):
+        one_round(1, "torchrun", str(tmp_path / "python"), 1.0)
