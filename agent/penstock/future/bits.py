@@ -152,30 +152,33 @@ class BitProfile:
         times, free = self.times, self.free
         steps = len(times)
         i = bisect_right(times, after) - 1 if after > times[0] else 0
+        j, common = i, within  # what is free of the window that begins with segment i, up to segment j
         while i < steps:
-            common = within & free[i]
-            if common.bit_count() < count:
-                i += 1
-                continue
             begin = max(after, times[i])
             end = begin + duration
-            j = i + 1
-            while j < steps and times[j] < end:
+            while True:
+                if j > i and (j == steps or times[j] >= end):
+                    return begin, self._chosen(common, count, avoid if begin > after else 0)
                 common &= free[j]
+                j += 1
                 if common.bit_count() < count:
                     break
-                j += 1
-            else:
-                if avoid and begin > after and (wanted := common & ~avoid) != common:
-                    short = count - wanted.bit_count()
-                    return begin, lowest(wanted, count) if short <= 0 else wanted | lowest(common & avoid, short)
-                if self.first & common:
-                    best = lowest(common & self.first, count)
-                    return begin, best | lowest(common & ~self.first, count - best.bit_count())
-                return begin, lowest(common, count)
-            # No window that contains a segment with too few free nodes of its own can do: jump past it.
-            i = j + 1 if (within & free[j]).bit_count() < count else i + 1
+            # A window with room that contains the segment at which this one failed begins behind the last one from
+            # which there is none up to there.
+            i, common = j, within
+            while i > 0 and (more := common & free[i - 1]).bit_count() >= count:
+                i, common = i - 1, more
         return None
+
+    def _chosen(self, common: int, count: int, avoid: int) -> int:
+        """Of these nodes so many: none of `avoid`, if there are enough, then those in `first`, then the lowest."""
+        if avoid and (wanted := common & ~avoid) != common:
+            short = count - wanted.bit_count()
+            return lowest(wanted, count) if short <= 0 else wanted | lowest(common & avoid, short)
+        if self.first & common:
+            best = lowest(common & self.first, count)
+            return best | lowest(common & ~self.first, count - best.bit_count())
+        return lowest(common, count)
 
     def _split(self, begin: float, end: float) -> tuple[int, int]:
         """Cut the time line at both ends; the segments that now fill [begin, end) exactly."""

@@ -36,7 +36,7 @@ from penstock.provision.greedy import (
 from penstock.provision.heft import Schedule, ScheduledTask, Scheduler
 from penstock.provision.moga import MogaSettings, moga
 from penstock.provision.orders import free_plans
-from penstock.provision.pricing import Pricing, plain_price
+from penstock.provision.pricing import PaperPricing, Pricing, plain_price
 from penstock.provision.situation import Situation
 from penstock.provision.slots import Slot
 
@@ -177,7 +177,9 @@ def plan_workflow(
             front.add("free slots", _charged(dag, schedule, pricing))
         for point in search(evaluate, slots, seed, settings) if len(dag.tasks) <= _SEARCHED else ():
             front.add("free slots", _charged(dag, evaluate.schedule(point.genome), pricing))
-        notes = _buy(front, dag, here, alpha, queue.now, deadline, len(queue.waiting))
+        # Who asks the same at all times sells nothing cheaper while nobody waits.
+        if queue.waiting or type(pricing).unit is not PaperPricing.unit:
+            notes = _buy(front, dag, here, alpha, queue.now, deadline, len(queue.waiting))
     return front.choose(alpha, alone, check_limits(front.points, deadline, budget, *shows), notes)
 
 
@@ -190,10 +192,8 @@ def _charged(dag: Dag, schedule: Schedule, pricing: Pricing) -> Schedule:
 def _buy(
     front: Front, dag: Dag, market: SlotMarket, alpha: float, now: float, deadline: float, waiting: int
 ) -> tuple[str, ...]:
-    """Slots that others wait for, as often as the work allows: the fastest plan of all, then cheaper ones. What was
-    left out."""
-    if not waiting:
-        return ()
+    """Slots that others wait for, or that are cheaper at another time, as often as the work allows: the fastest plan of
+    all, then cheaper ones. What was left out."""
     times = _BUYING // (len(dag.tasks) * (waiting + 10))
     if not times:
         many = f"{len(dag.tasks)} stages and {waiting} waiting jobs are many: --method greedy buys one plan"
