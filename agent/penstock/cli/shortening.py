@@ -110,12 +110,13 @@ def with_less_memory(flow: Workflow, known: Sequence[PastMemory], risk: float) -
 
 
 def _kind_of(flow: Workflow, stage: Stage, known: Mapping[JobKind, int]) -> JobKind | None:
-    """The same stage on as many nodes, in its partition; where it names none, in that of the most runs."""
-    name = kind_name(f"{flow.name}/{stage.name}")
+    """The same stage on as many nodes, in a partition that it names; where it names none, or several, in that of the
+    most runs."""
+    name, named = kind_name(f"{flow.name}/{stage.name}"), stage.asks.partition or flow.partition
     alike = [
         kind
         for kind in known
-        if (kind.name, kind.nodes) == (name, stage.nodes) and flow.partition in (None, kind.partition)
+        if (kind.name, kind.nodes) == (name, stage.nodes) and (named is None or kind.partition in named.split(","))
     ]
     return max(alike, key=lambda kind: known[kind], default=None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +65,12 @@ def test_another_keeps_its_own(known, why):
 
 def test_without_a_partition_those_of_the_most_runs_count():
     found, _ = shortened(flow(RELAX), [runs(), runs(partition="long", took=(1000.0,) * 150)], 0.01)
+    assert found.stages[0].time_limit == 1020.0
+
+
+def test_a_stage_with_partitions_of_its_own_is_one_of_these():
+    stage = replace(RELAX, asks=Asks(partition="batch,long"))
+    found, _ = shortened(flow(stage, partition="gpu"), [runs(partition="gpu"), runs(took=(1000.0,) * 150)], 0.01)
     assert found.stages[0].time_limit == 1020.0
 
 
