@@ -67,7 +67,7 @@ class _Entry:
     def look_at(self, job: Job, snapshot: Snapshot) -> None:
         self.hindered |= hindrance(job, snapshot.nodes) is not None
         if job.pending and self.squeue is None and job.start is not None and job.start > snapshot.taken_at:
-            self.squeue = job.start - self.since
+            self.squeue = max(job.start - self.since, 0.0)  # expected before it may start: at once then
 
 
 class _Picture:

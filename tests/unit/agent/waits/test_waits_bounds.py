@@ -173,7 +173,7 @@ def test_judged_waits_are_the_newest_and_say_who_said_nothing():
     again = Judged(("a", "b"), 2)
     again.restore(json.loads(json.dumps(judged.to_state())))
     assert again.rows() == judged.rows()
-    for rows in ([[None, 1.0, 2.0]], [[1.0, 2.0]], [[1.0, -2.0, 3.0]], [["x", 1.0, 1.0]]):
+    for rows in ([[None, 1.0, 2.0]], [[1.0, 2.0]], [[-1.0, 2.0, 3.0]], [["x", 1.0, 1.0]]):
         with pytest.raises(ValueError, match="judged"):
             again.restore({**judged.to_state(), "rows": rows})
     assert again.rows() == judged.rows()

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from factories import NODES, make_job, make_snapshot
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.api import Geometry, JobState
+from penstock.waits.judged import Judged
 from penstock.waits.queue_learner import QueueLearner
 from penstock.waits.queue_view import FEATURES
 from penstock.waits.queue_watch import QueueWatch
@@ -139,7 +140,11 @@ def test_nodes_are_counted_once_however_many_jobs_share_them():
     assert watched.expect(replace(ASK, nodes=7), "alice") is None
 
 
+EXPECTED_TOO_EARLY = (1, "PENDING", "Priority", 202, 201)
+
+
 @settings(deadline=None, max_examples=40)
+@example([[], [EXPECTED_TOO_EARLY], [(1, "RUNNING", "Priority", None, 202)]])
 @given(
     st.lists(
         st.lists(
@@ -244,3 +249,12 @@ def test_of_a_job_that_ended_between_looks_far_apart_nothing_is_learned():
     watched.see(make_snapshot([started(2, 5100.0, 5100.0, user="alice")], 5110.0))
     watched.see(make_snapshot([requeued], 5120.0))
     assert watched._runs.expect("alice", 600) == 600, "it will run again"
+
+
+def test_an_expectation_of_before_a_job_was_eligible_is_read_back_as_no_wait():
+    """As states of earlier releases have it."""
+    judged = Judged(("squeue",), 9)
+    judged.restore({"version": 1, "names": ["squeue"], "rows": [[5.0, -1.0], [7.0, None]]})
+    assert judged.rows() == [{"wait": 5.0, "squeue": 0.0}, {"wait": 7.0, "squeue": None}]
+    with pytest.raises(ValueError, match="not seconds"):
+        judged.restore({"version": 1, "names": ["squeue"], "rows": [[-5.0, 1.0]]})
