@@ -121,7 +121,9 @@ def _ray(wish: RecipeWish) -> dict[str, object]:
         "export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0\n"  # it was drained before, where there is time for it
         'export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$(cd "$PENSTOCK_ELASTIC_FOLDER" && pwd)/ray-token"\n'
     )
-    # The last one of the job on a host takes away what Ray has left there.
+    # The last one of the job on a host takes away what Ray has left there. Where several nodes of Slurm are one host,
+    # those that join at once would give their sockets one name, and one would fail a minute later (2.60).
+    own = '--temp-dir "$RAY_TMPDIR/$$"'
     place = (
         'exec 9>"$PENSTOCK_ELASTIC_FOLDER/ray-$(uname -n).lock" && flock -s 9\n'
         'mkdir -p -m 700 "$RAY_TMPDIR"; [ -O "$RAY_TMPDIR" ] || exit 1'
@@ -146,7 +148,7 @@ def _ray(wish: RecipeWish) -> dict[str, object]:
         ),
         "join": (
             f"{address}\n{place}\n{listens}\n"
-            f'{ray} start --address "$RAY_ADDRESS" --block --disable-usage-stats '
+            f'{ray} start --address "$RAY_ADDRESS" --block --disable-usage-stats {own} '
             f'--resources "{{\\"penstock-$PENSTOCK_HOST\\": 1}}" {processors} {wish.options} &'
             "\nray=$!\ntrap 'kill $ray' TERM\nwait $ray\nwait $ray\ncode=$?\n"
             f"{tidy}\nexit $code"
