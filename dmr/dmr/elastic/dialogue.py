@@ -93,6 +93,7 @@ class Dialogue:
         self._code = 0
         self._deadline = 0.0
         self._going: tuple[ElasticNode, ...] = ()  # with the shrink on offer
+        self._dropped: set[int] = set()
 
     # -- to be said by a kind of job ---------------------------------------------------------------------------------
 
@@ -257,6 +258,18 @@ class Dialogue:
             held = {m.host for m in self.members if m.job != self.offer.companion} | base
             return tuple(ElasticNode(host, self.offer.companion) for host in self.offer.nodes if host not in held)
         return self._going
+
+    def _go_on_with(self, members: tuple[ElasticNode, ...]) -> None:
+        """The others are of no use any more, and nobody has asked for them: the agent hears of it with the next
+        question, and gives them back."""
+        self._dropped |= {m.job for m in self.members} - {m.job for m in members}
+        self.members = members
+
+    @property
+    def companions(self) -> frozenset[int]:
+        """Jobs that may still hold nodes for this one."""
+        found = {m.job for m in (*self.members, *self.moving)} | self._dropped
+        return frozenset(found - {m.job for m in self.base})
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -210,8 +210,10 @@ class Group(Dialogue):
         self._starting -= hosts
         if removal.why:
             return self._refuse(removal.why, now)
-        self.members = tuple(m for m in self.members if m.host not in hosts)
+        left = tuple(m for m in self.members if m.host not in hosts)
         if removal.lost:
+            self._go_on_with(left)
             self.phase, self._next = Phase.STEADY, now
             return []
+        self.members = left
         return self._finish(now)

@@ -99,7 +99,8 @@ class Resuming(Dialogue):
         if self._told and not over:  # later than it should have been
             return self._run(self.members, now)
         if event.code and self.members != self.base:
-            self.members, self._resizes = self.base, False
+            self._go_on_with(self.base)
+            self._resizes = False
             text = f"the program failed (exit {event.code}), perhaps with a companion: the job's own nodes go on"
             return [Say(text, warning=True), *self._run(self.base, now)]
         return self._end(event.code, now)

@@ -104,7 +104,7 @@ class ElasticSupervisor:
 
     async def _give_back(self) -> None:
         """The agent would do it, if there still is one."""
-        held = {m.job for m in (*self._machine.members, *self._machine.moving)} - {self._job}
+        held = self._machine.companions
         if not held:
             return
         nothing = asyncio.subprocess.DEVNULL

@@ -136,6 +136,17 @@ def test_a_program_that_fails_with_a_companion_goes_on_without() -> None:
     assert world.on(HasEnded(PROGRAM, 9)) == [Exit(9)]
 
 
+def test_all_companions_are_given_back_at_the_end_also_those_it_went_on_without() -> None:
+    """Where no agent runs nobody else does it."""
+    world = World().grown()
+    world.on(TimePassed(), after=10.0)
+    world.on(Offered("expand", 2, ("n1", "n2", "n3", "n4"), 21), Accepted(True), SAVED, Ready(PROGRAM))
+    world.on(FinishHeard(True))
+    assert world.job.companions == {20, 21}
+    world.on(HasEnded(PROGRAM, 9), Ready(PROGRAM))
+    assert world.job.members == (BASE,) and world.job.companions == {20, 21}
+
+
 def test_the_end_by_itself_and_by_a_signal() -> None:
     assert World().on(HasEnded(PROGRAM, 5, saved=False)) == [Exit(5)]
     world = World()
