@@ -265,7 +265,7 @@ def test_a_companion_that_ends_is_dropped_whole() -> None:
     assert world.hosts() == ["n1", "n5"]
     (asked,) = world.on(TimePassed())
     assert isinstance(asked, AskAgent) and asked.nodes == ("n1", "n5"), "and so the agent gives it back"
-    assert world.job.companions == {20, 21}, "or the job itself at its end"
+    assert world.group.companions == {20, 21}, "or the job itself at its end"
 
 
 def test_a_companion_that_ends_while_another_joins() -> None:
