@@ -137,9 +137,7 @@ def open_(
         assert start is not None and duration is not None
         source.check(nodes, duration)
         situation = source.situation
-        price = quote(
-            situation.plan(), situation.queue.taken(), nodes, duration, start, situation.pricing, situation.within
-        )
+        price = quote(situation.plan(), nodes, duration, start, situation.pricing, situation.within)
         wanted = WantedSlot(
             name or f"pst-{secrets.token_hex(4)}",
             user or backend.whoami(),

@@ -205,8 +205,7 @@ def quote(
     constrained = where.needs != Needs()  # then it is not one of all the partition's nodes that it waits for
     plan = situation.plan()
     if instant is not None:
-        taken = situation.queue.taken()
-        quotes = [one_quote(plan, taken, count, duration, instant, situation.pricing, situation.within)]
+        quotes = [one_quote(plan, count, duration, instant, situation.pricing, situation.within)]
     else:
         quotes = quote_all(plan, count, duration, situation.pricing, earliest, situation.within)
     if alpha is not None:

@@ -77,8 +77,15 @@ class ClusterQueue:
 
     def taken(self) -> BitProfile:
         """What is free if nobody waited."""
-        profile = BitProfile(self.everything, self.now, self.first)
+        ends: dict[float, int] = {}
+        later = []
         for claim in self.claims:
+            if claim.start <= self.now:
+                ends[claim.end] = ends.get(claim.end, 0) | claim.nodes
+            else:
+                later.append(claim)
+        profile = BitProfile.of_ends(self.everything, self.now, ends, self.first)
+        for claim in later:
             profile.block(claim.nodes, claim.start, claim.end)
         return profile
 
@@ -140,13 +147,14 @@ class _State(NamedTuple):
 class QueueSchedule:
     """When every waiting job starts (`starts`, infinite for never) and on which set of nodes, in the queue's order.
 
-    `profile` is what is free beside all of them.
+    `profile` is what is free beside all of them, `taken` what would be free if none of them waited.
     """
 
     queue: ClusterQueue
     starts: tuple[float, ...]
     nodes: tuple[int, ...]
     profile: BitProfile
+    taken: BitProfile
     _states: tuple[_State, ...] = field(default=(), repr=False)
 
     @property
@@ -169,7 +177,7 @@ class QueueSchedule:
         everything anew, but of the conservative plan only what can change is planned again."""
         queue = self.queue
         if queue.policy == "aggressive":
-            profile = queue.taken()
+            profile = self.taken.copy()
             profile.block(nodes, start, end)
             return tuple(_aggressive(queue, profile)[0])
         first = self._first_hit(nodes, start, end)
@@ -226,10 +234,11 @@ class QueueSchedule:
 
 def make_plan(queue: ClusterQueue) -> QueueSchedule:
     """Plan the whole queue by its policy. Claims are taken as they are, also if they overlap."""
-    profile = queue.taken()
+    taken = queue.taken()
+    profile = taken.copy()
     if queue.policy == "aggressive":
         starts, nodes = _aggressive(queue, profile)
-        return QueueSchedule(queue, tuple(starts), tuple(nodes), profile)
+        return QueueSchedule(queue, tuple(starts), tuple(nodes), profile, taken)
     bounds = _Bounds.of(queue.waiting)
     every = max(16, len(queue.waiting) // _CHECKPOINTS)
     states = []
@@ -247,7 +256,7 @@ def make_plan(queue: ClusterQueue) -> QueueSchedule:
         profile.block(found[1], found[0], found[0] + job.duration)
         starts.append(found[0])
         nodes.append(found[1])
-    return QueueSchedule(queue, tuple(starts), tuple(nodes), profile, tuple(states))
+    return QueueSchedule(queue, tuple(starts), tuple(nodes), profile, taken, tuple(states))
 
 
 def _earliest(profile: BitProfile, job: PendingJob, after: float) -> tuple[float, int] | None:

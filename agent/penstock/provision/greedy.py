@@ -173,15 +173,14 @@ def offers(
     of all: those between end later and cost no less, and are there for the normalisation alone."""
     if len(plan.queue.waiting) <= _LONG_QUEUE:
         return quote_all(plan, procs, duration, pricing, after, within)
-    taken = plan.queue.taken()
     instants = [t for t in plan.instants() if t > after]
     quotes = []
     for start in (after, *instants):
-        quotes.append(quote(plan, taken, procs, duration, start, pricing, within))
+        quotes.append(quote(plan, procs, duration, start, pricing, within))
         if quotes[-1].f == 0:
             break
     if instants and quotes[-1].start < instants[-1]:
-        quotes.append(quote(plan, taken, procs, duration, instants[-1], pricing, within))
+        quotes.append(quote(plan, procs, duration, instants[-1], pricing, within))
     return quotes
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from penstock.future.bits import BitProfile
 from penstock.future.plan import QueueSchedule, free_set
 
 __all__ = ["PaperPricing", "Pricing", "Quote", "cancelling", "choose", "plain_price", "quote", "quote_all"]
@@ -96,22 +95,11 @@ def plain_price(pricing: Pricing, procs: int, start: float, duration: float) -> 
     return procs * duration * pricing.unit(start, duration)
 
 
-def quote(
-    plan: QueueSchedule,
-    taken: BitProfile,
-    procs: int,
-    duration: float,
-    start: float,
-    pricing: Pricing,
-    within: int = -1,
-) -> Quote:
-    """The price of `procs` nodes of `within` for `duration` from `start` on (17), exactly.
-
-    `taken` is `plan.queue.taken()`: what would be free if nobody waited.
-    """
+def quote(plan: QueueSchedule, procs: int, duration: float, start: float, pricing: Pricing, within: int = -1) -> Quote:
+    """The price of `procs` nodes of `within` for `duration` from `start` on (17), exactly."""
     c, end = pricing.unit(start, duration), start + duration
     conservative = plan.queue.policy == "conservative"
-    nodes = free_set(taken, procs, start, end, plan.profile, within)
+    nodes = free_set(plan.taken, procs, start, end, plan.profile, within)
     if nodes is None:
         return Quote(start, procs, duration, c, math.inf)
     if conservative and plan.profile.common(start, end, nodes) == nodes:
@@ -129,11 +117,10 @@ def quote_all(
 ) -> list[Quote]:
     """The prices at all instants at which the plan changes (18), or at those from `after` on and at `after` itself if
     the slot can be had then (19). At least one price is 0 if the nodes `within` suffice."""
-    taken = plan.queue.taken()
     starts = [t for t in plan.instants() if after is None or t >= after]
-    quotes = [quote(plan, taken, procs, duration, start, pricing, within) for start in starts]
+    quotes = [quote(plan, procs, duration, start, pricing, within) for start in starts]
     if after is not None and (not starts or starts[0] != after):
-        own = quote(plan, taken, procs, duration, after, pricing, within)
+        own = quote(plan, procs, duration, after, pricing, within)
         if own.feasible:
             quotes.insert(0, own)
     return quotes

@@ -114,11 +114,11 @@ def main() -> int:
             plain = f"plain {again:.2f} s, "
         cut, slots = timed(lambda: free_slots(plan.profile, default_horizon(0, plan.last_finish), PRICING))  # noqa: B023
         report(f"slots of {jobs} jobs", spent + cut, 5.0 if jobs == 10_000 else None, f"{plain}{len(slots)} slots")
-        instants, taken = plan.instants(), queue.taken()
+        instants = plan.instants()
         drawn = [*instants[:20], *random.Random(2).sample(instants, 20)]
         times, checked = [], 0
         for i, start in enumerate(drawn):
-            once, priced = timed(lambda: quote(plan, taken, 64, 7200, start, PRICING))  # noqa: B023
+            once, priced = timed(lambda: quote(plan, 64, 7200, start, PRICING))  # noqa: B023
             if priced.feasible:
                 times.append(once)
                 if i % 8 == 0 and jobs == 1000:

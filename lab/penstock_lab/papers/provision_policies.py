@@ -135,6 +135,6 @@ def prices_by_policy(jobs: Jobs, procs: int, share: float, seed: int) -> Iterato
 
 def _offers(plan: QueueSchedule, procs: int, duration: float) -> list[Quote]:
     """Prices of starts that lie evenly among all at which the plan changes. The last one is free."""
-    taken, starts = plan.queue.taken(), plan.instants()
+    starts = plan.instants()
     every = max(1, math.ceil(len(starts) / OFFERED))
-    return [quote(plan, taken, procs, duration, start, _PRICING) for start in starts[::-1][::every][::-1]]
+    return [quote(plan, procs, duration, start, _PRICING) for start in starts[::-1][::every][::-1]]

@@ -102,9 +102,9 @@ def answers(plan: QueueSchedule, procs: int, duration: float, alpha: float) -> l
     can be had (alpha 0), or that costs nothing more (alpha 1)."""
     if 0 < alpha < 1:
         return quote_all(plan, procs, duration, _PRICING)
-    taken, found = plan.queue.taken(), []
+    found = []
     for start in plan.instants():
-        found.append(quote(plan, taken, procs, duration, start, _PRICING))
+        found.append(quote(plan, procs, duration, start, _PRICING))
         if found[-1].f == 0 or (alpha == 0 and found[-1].feasible):
             break
     return found

@@ -62,7 +62,7 @@ def both_ways(machine: Machine, procs: int, duration: float, notice: float) -> O
     """Try to have `procs` processors `notice` seconds from now in all three ways, each on a copy of the machine."""
     now, start = machine.now, machine.now + notice
     queue = machine.queue()
-    slot = quote(make_plan(queue), queue.taken(), procs, duration, start, _PRICING)
+    slot = quote(make_plan(queue), procs, duration, start, _PRICING)
     chosen = when_to_submit(now, start, duration, WaitSample(machine.seen, procs, start))
     alone = _begin(machine.copy(), chosen, procs, start)
     beside = alone

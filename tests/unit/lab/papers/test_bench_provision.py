@@ -182,7 +182,7 @@ def test_aggressive_backfilling_is_that_of_the_replay_of_the_log():
 def test_a_slot_in_the_way_delays_others_under_aggressive_backfilling_by_what_it_costs():
     machine = AggressiveMachine(4, [(0, 10, 4), (0, 5, 2), (0, 5, 2)])
     machine.to(0)
-    before, slot = machine.mean_wait(), quote(machine.plan(), machine.plan().queue.taken(), 4, 10, 10, PaperPricing())
+    before, slot = machine.mean_wait(), quote(machine.plan(), 4, 10, 10, PaperPricing())
     assert slot.f == 40
     machine.buy(slot)
     assert machine.mean_wait() - before == 20 / 3
@@ -265,7 +265,7 @@ def test_the_parts_of_plans_on_free_slots(monkeypatch):
 def test_a_slot_is_released_when_its_job_ends_and_those_who_wait_are_moved_up():
     for run, start, left in ((10, 10, 0), (None, 100, 1), (200, 100, 1)):
         machine = Machine(4, [])
-        machine.buy(quote(make_plan(machine.queue()), machine.queue().taken(), 4, 100, 0, PaperPricing()), run)
+        machine.buy(quote(make_plan(machine.queue()), 4, 100, 0, PaperPricing()), run)
         twin = machine.copy()
         job = machine.submit(4, 50)
         assert machine.start_of(job) == 100, "until then nobody knows"
