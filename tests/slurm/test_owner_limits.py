@@ -273,7 +273,7 @@ def run(agent: Agent, site: Cluster, way: str, bound: Bound) -> list[str]:
 
 
 # A minute each: one that ends jobs and one that keeps them small, and all with `--all`.
-USUAL = ("qos-max-wall", "association-grp-tres")
+USUAL = ("association-grp-tres",)
 
 
 @pytest.mark.parametrize(

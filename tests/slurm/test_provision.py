@@ -127,6 +127,7 @@ def test_without_rights_a_slot_is_held_by_a_job_that_idles(queue: Cluster) -> No
     assert entries["charge"] > 0 and entries["idle"] >= 0
 
 
+@pytest.mark.long
 def test_until_its_slot_begins_an_idle_job_works_for_a_pool(queue: Cluster) -> None:
     pytest.importorskip("distributed")
     desk = Desk(queue, "alice")

@@ -218,7 +218,10 @@ rule b:
 """
 
 
-@pytest.mark.parametrize(("size", "asked", "said"), [(1000, "300", ""), (400_000_000, "500", "needs more")])
+@pytest.mark.parametrize(
+    ("size", "asked", "said"),
+    [pytest.param(1000, "300", "", marks=pytest.mark.long), (400_000_000, "500", "needs more")],
+)
 def test_what_an_input_decides_is_bounded_and_looked_at_again(alone, snakemake, size, asked, said):
     since = time.time()
     flow = Flow(alone, snakemake, alone.folder / "work", BOUND.format(size=size))
@@ -231,6 +234,7 @@ def test_what_an_input_decides_is_bounded_and_looked_at_again(alone, snakemake, 
     )
 
 
+@pytest.mark.long
 def test_one_of_several_nodes_beside_a_pool(pooled, snakemake):
     pooled.join(2, 20)
     text = CHAIN.replace(

@@ -156,8 +156,15 @@ def forgetful(request, need_slurm, sweep):
 
 
 @pytest.mark.long_elsewhere
-@pytest.mark.parametrize("strategy", ["asa", "handover"])
-@pytest.mark.parametrize("last", ["", "exit 7"], ids=["succeeded", "failed"])
+@pytest.mark.parametrize(
+    ("strategy", "last"),
+    [
+        pytest.param("asa", "", id="asa-succeeded"),
+        pytest.param("handover", "exit 7", id="handover-failed"),
+        pytest.param("asa", "exit 7", id="asa-failed", marks=pytest.mark.long),
+        pytest.param("handover", "", id="handover-succeeded", marks=pytest.mark.long),
+    ],
+)
 def test_a_parent_that_slurm_has_forgotten(forgetful, strategy, last):
     """The agent is away while the first stage ends, until Slurm knows nothing of it any more."""
     agent = SlurmAgent(forgetful, asa={"alternatives": [50.0, 60.0]})
