@@ -272,7 +272,7 @@ def run(agent: Agent, site: Cluster, way: str, bound: Bound) -> list[str]:
     return events()
 
 
-# A minute each: one that ends jobs and one that keeps them small, and all with `--all`.
+# A minute each: one in CI, and all with `--all`.
 USUAL = ("association-grp-tres",)
 
 

@@ -239,6 +239,11 @@ class Partition:
     billing: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     own_qos: str = ""
 
+    @property
+    def most_nodes(self) -> int:
+        """That it gives one job."""
+        return len(self.nodes) if self.max_nodes is None else min(len(self.nodes), self.max_nodes)
+
 
 @dataclass(frozen=True, slots=True)
 class OwnerLimits:

@@ -40,9 +40,9 @@ _BOUND: Final = 0.95
 
 
 class Expectations:
-    """What is expected of the waits in one cluster. `usual` are the user's usual account and QOS, `shares` the user's
-    fair-share factors there by account, under which waits are learned, `past` is what became of jobs there, with the
-    user's own by accounting."""
+    """What is expected of the waits in one cluster. `usual` are the user's usual account and QOS, `past` is
+    what became of jobs there, with the user's own by accounting; waits are learned under the user's fair-share factors
+    by account, `shares`."""
 
     def __init__(
         self,
@@ -55,7 +55,6 @@ class Expectations:
         self._view = view
         self._records = records
         self.usual = usual(records)
-        self.shares = shares
         self.past = known_by(kept_past(config, view.cluster, view.snapshot)[0], records)
         self._watch = QueueWatch(QueueLearner(config.agent.seed or 0))
         self._hints: Hints = {}
@@ -67,10 +66,15 @@ class Expectations:
                 if learned is not None:
                     self._watch.restore(learned)
         self._watch.see(view.snapshot)
-        filled = partial(complete, cluster=view.cluster, usual=self.usual, shares=shares, one_user=True)
+        self._filled = partial(complete, cluster=view.cluster, usual=self.usual, shares=shares, one_user=True)
         fresh = partial(make, config.asa.predictor, config.asa.alternatives or LIVE_ALTERNATIVES, config.asa.gamma)
         self._model_store = ModelStore(
-            self._store, view.backend.now, fresh, complete=filled, hints=lambda _: self._hints, seed=config.agent.seed
+            self._store,
+            view.backend.now,
+            fresh,
+            complete=self._filled,
+            hints=lambda _: self._hints,
+            seed=config.agent.seed,
         )
         if state is None:
             self._model_store.import_waits(waits_of(records))
@@ -126,8 +130,7 @@ class Expectations:
 
     def share(self, options: Mapping[str, str]) -> float | None:
         """The fair-share factor (0 to 1, more is better) under which such jobs wait; None where none counts."""
-        only = min(self.shares) if len(self.shares) == 1 else ""
-        return self.shares.get(options.get("account") or self.usual.get("account", "") or only)
+        return self._filled(Geometry("", "", 1, 60.0, account=options.get("account", ""))).share
 
     def preemptions(self, candidate: Candidate) -> Preemptions | None:
         """How often jobs are preempted there; None: never, as far as is known."""

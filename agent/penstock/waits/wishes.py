@@ -82,9 +82,8 @@ def misfit(geometry: Geometry, snapshot: Snapshot) -> str | None:
 
 
 def _too_much(geometry: Geometry, partition: Partition) -> str | None:
-    most = len(partition.nodes) if partition.max_nodes is None else min(len(partition.nodes), partition.max_nodes)
-    if geometry.nodes > most:
-        return f"nodes: partition {partition.name} gives a job {most} at most, not {geometry.nodes}"
+    if geometry.nodes > partition.most_nodes:
+        return f"nodes: partition {partition.name} gives a job {partition.most_nodes} at most, not {geometry.nodes}"
     if partition.max_time is not None and geometry.time_limit > partition.max_time:
         longest = duration_text(partition.max_time)
         return f"time_limit: partition {partition.name} gives a job {longest} at most"

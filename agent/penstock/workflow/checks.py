@@ -68,10 +68,10 @@ def _misfits(parts: Sequence[Partition], nodes: int, limit: float) -> list[str]:
     """Why each of these partitions would never start such a job, as key and problem; nothing where one would."""
     found = []
     for partition in parts:
-        most = len(partition.nodes) if partition.max_nodes is None else min(len(partition.nodes), partition.max_nodes)
-        if nodes > most:
+        if nodes > partition.most_nodes:
             found.append(
-                f"nodes: must be at most {most}, the most that partition {partition.name!r} gives one job, not {nodes}"
+                f"nodes: must be at most {partition.most_nodes}, the most that partition {partition.name!r} gives one "
+                f"job, not {nodes}"
             )
         elif partition.max_time is not None and limit > partition.max_time:
             found.append(

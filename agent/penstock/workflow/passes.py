@@ -45,10 +45,7 @@ def steps(
         for i in places:
             run = owned.absorb(turn, run, i) if theirs else absorb(turn, run, i)
         yield work
-    went_on = run.goes_on
     run = owned.verdict(run) if theirs else _consequences(turn, clear_discarded(turn, run))
-    if went_on and not run.goes_on and not theirs:
-        run = _settled(turn, run)
     if run.goes_on:
         for places, work in parts:
             for i in places:
@@ -64,7 +61,7 @@ def steps(
                     run = _plan(turn, run, i, run)
             yield work
     elif not theirs:
-        run = _stop(turn, run)
+        run = _stop(turn, _settled(turn, run))
     for places, work in parts:
         for i in places:
             run = turn.observe(run, i)
@@ -97,7 +94,7 @@ def _consequences(turn: Turn, run: WorkflowRun) -> WorkflowRun:
 
 
 def _settled(turn: Turn, run: WorkflowRun) -> WorkflowRun:
-    """Nothing more is waited for since this pass: jobs that have ended, of which it was open what follows, are over."""
+    """Nothing more is waited for: jobs that have ended are over, also where it was open what follows."""
     for i, stage in enumerate(run.stages):
         seen = None if stage.job is None else turn.view.jobs.get(stage.job) or turn.view.records.get(stage.job)
         if stage.phase.live and seen is not None and seen.state.ended:
