@@ -6,6 +6,8 @@
 # shellcheck disable=SC2329 # its functions are called by the names in lanes
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# Images of containers set it; then each of thousands of commands compiles anew all that it imports.
+unset PYTHONDONTWRITEBYTECODE
 if [ "${1:-}" = --all ]; then export WITH_ENGINE=1; fi
 # shellcheck source=scripts/setup.sh
 source scripts/setup.sh all,dev

@@ -87,7 +87,7 @@ def check(
     available = transition.available()
     method = next((method for method in methods if method in available), "")
     coming = session.coming
-    method = coming.method if coming else method
+    method = coming.prepared.method if coming else method
     progress = Progress(
         method or methods[0],
         companion=companion and method != "restart" and transition.companion(),
@@ -101,11 +101,10 @@ def check(
     session.skip = verdict.skip
     if verdict.reply is None:
         return None
-    problem = transition.preflight(comm, verdict.reply, method) or ready(verdict.reply)
-    new = Coming(verdict.reply, method, wanted.factor)
-    if not problem and method != "restart" and joining.by_port():
-        ahead = comm.bcast(session.starts_ahead() if comm.rank == 0 else None)
-        started, new.start = transition.ahead(comm, new.reply, method, new.factor) if ahead else (False, None)
+    new = Coming(verdict.reply, transition.prepare(comm, verdict.reply, method, wanted.factor))
+    problem = new.prepared.problem or ready(verdict.reply)
+    if not problem and verdict.ahead and method != "restart" and joining.by_port():
+        started, new.start = transition.ahead(comm, new.reply, new.prepared)
         if started:
             session.expect(new)
             return None
@@ -152,7 +151,7 @@ def _begin(
             problem = comm.bcast(new.start.go() or "" if new.start is not None else None)
     if not problem:
         started = (news.worlds, news.seconds) if news is not None else (None, 0.0)
-        begun = transition.depart(session, comm, reply, new.method, new.factor, *started)
+        begun = transition.depart(session, comm, reply, new.prepared, *started)
         if not isinstance(begun, str):
             return reply, begun
         problem = begun

@@ -126,6 +126,8 @@ def start(
     Raises:
         SpawnError: on all ranks, and nothing new runs.
     """
+    if not starts:
+        return []
     if started is not None:
         return [Step(ticket, nodes, per_node, port) for (ticket, port), nodes in zip(started, starts, strict=True)]
     problem, steps = None, [Step(f"{epoch}.{i}", nodes, per_node) for i, nodes in enumerate(starts)]

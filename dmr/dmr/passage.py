@@ -163,9 +163,11 @@ class Transition:
         another that still waits for its last message finds them dead.
         """
         seen = [one for one in self._comm.allgather(problem and _plain(problem)) if one]
-        if self.bridge.old_rank == 0 and not seen and (gone := joining.settle(self._steps, joined=True)):
-            seen = [(Lost, gone)]
-        if not (seen := self._comm.bcast(seen)):
+        if self._steps:
+            if self.bridge.old_rank == 0 and not seen and (gone := joining.settle(self._steps, joined=True)):
+                seen = [(Lost, gone)]
+            seen = self._comm.bcast(seen)
+        if not seen:
             return
         kind, text = min(seen, key=lambda one: one[0] is Lost)  # why they ended says more than that they did
         if not any(kind is Lost for kind, _ in seen):  # else it would wait for the dead

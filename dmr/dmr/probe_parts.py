@@ -92,7 +92,7 @@ def resize(method: str, nodes: list[str]) -> None:
             nodes=tuple(names),
             per_node=per_node,
         )
-        outcome = transition.depart(_Facts(), comm, reply, method)
+        outcome = transition.depart(_Facts(), comm, reply, transition.prepare(comm, reply, method))
         if isinstance(outcome, str):
             sys.exit(outcome)
         begun = outcome

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from dmr.joining import Start
-    from dmr.transition import Passport
+    from dmr.transition import Passport, Prepared
 
 __all__ = ["Coming", "News", "Progress", "Session", "Verdict", "node_list"]
 
@@ -37,10 +37,14 @@ _TELLING = 10.0  # seconds for the launcher to hear a request for nodes
 
 @dataclass(frozen=True)
 class Verdict:
-    """What rank 0 tells the others: perhaps a resize, and how many calls to ignore if there is none."""
+    """What rank 0 tells the others: perhaps a resize, and how many calls to ignore if there is none.
+
+    `ahead`: new processes are to be started while the application goes on.
+    """
 
     skip: float = 0
     reply: wire.CheckReply | None = None
+    ahead: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,13 +65,12 @@ class Progress:
 class Coming:
     """A resize that is on offer, and whose new processes are being started while the application goes on.
 
-    `reply` is the offer, `factor` that of the sizes then. On rank 0 alone: what is known of the `start`, the question
+    `reply` is the offer, `prepared` what it takes. On rank 0 alone: what is known of the `start`, the question
     under way whether the offer still stands, and when (monotonic) it is asked next.
     """
 
     reply: wire.CheckReply
-    method: str
-    factor: int
+    prepared: Prepared
     start: Start | None = None
     asked: Pending | None = None
     ask_at: float = 0.0
@@ -277,7 +280,7 @@ class Session:
             logger.warning("the agent asks for a resize that does not fit (%s); going on as is", wrong)
             self.refuse(reply.epoch, wrong)
             return self._rest()
-        return Verdict(skip=self._rest().skip, reply=reply)
+        return Verdict(skip=self._rest().skip, reply=reply, ahead=self.starts_ahead())
 
     def _pass_on(self, check: wire.Check, wanted: wire.NodeRequest) -> None:
         """To the launcher, in a thread that makes no MPI call. What is lost the agent says again."""

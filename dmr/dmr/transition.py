@@ -1,7 +1,7 @@
 """How the processes of an application come and go: what joins the old and the new ones while their data moves.
 
-    old side:  problem = preflight(comm, reply, method); perhaps ahead(...), and go on until the new processes are up;
-               then, once the agent has confirmed, depart(facts, comm, reply, method)
+    old side:  prepared = prepare(comm, reply, method); perhaps ahead(...), and go on until the new processes are up;
+               then, once the agent has confirmed, depart(facts, comm, reply, prepared)
     new side:  arrive(comm) at the start of the program
 
 Either gives a `Transition`. Its `tell` and `move` (or its `bridge`) are for the application's data; `complete` ends it
@@ -24,7 +24,7 @@ import contextlib
 import os
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from dmr import joining, line, quirks, redistribute, spawn, worlds
@@ -34,7 +34,7 @@ from dmr.passage import Lost, Passport, Transition, standing
 from dmr.spawn import SpawnError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from mpi4py import MPI
 
@@ -44,13 +44,14 @@ __all__ = [
     "Facts",
     "Lost",
     "Passport",
+    "Prepared",
     "Transition",
     "ahead",
     "arrive",
     "available",
     "companion",
     "depart",
-    "preflight",
+    "prepare",
 ]
 
 
@@ -75,57 +76,74 @@ def companion() -> bool:
     return joining.by_port() and "merge" in available()
 
 
-def preflight(comm: MPI.Intracomm, reply: CheckReply, method: str = "replace") -> str | None:
-    """Why starting new processes would fail, the same on all ranks, or None. To be asked before the agent is told."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A resize that is on offer, in terms of processes; the same on all ranks.
+
+    `changes`: who comes, stays and goes. `jobs`: by node, the job that holds it where that is not the application's
+    own. `problem`: why starting new processes would fail, or "".
+    """
+
+    method: str
+    changes: worlds.Changes
+    jobs: Mapping[str, int]
+    problem: str = ""
+
+
+def prepare(comm: MPI.Intracomm, reply: CheckReply, method: str = "replace", factor: int = 1) -> Prepared:
+    """What the resize would take; collective. Nothing has happened, and the agent need not have been told.
+
+    `factor` is that of the sizes that may come.
+    """
+    # One exchange for all there is to know: who shares a core with others waits for each of them.
+    everyone = comm.allgather((_preflight(reply, method), standing.world, quirks.node_name(os.environ)))
+    problems, names, places = zip(*everyone, strict=True)
+    held = {node: reply.companion for node in reply.nodes if reply.companion and node not in places}
+    jobs = {node: job for node, job in standing.jobs.items() if node in reply.nodes and node in places} | held
+    merge = method == "merge"
+    found = worlds.changes(names, places, reply.nodes, reply.per_node, merge=merge, jobs=jobs, factor=factor)
+    return Prepared(method, found, jobs, next(filter(None, problems), ""))
+
+
+def _preflight(reply: CheckReply, method: str) -> str:
     problem = spawn.preflight() or (joining.obstacle() if method != "restart" else None)
     if method != "restart" and not joining.by_port():
         # A merge starts a world for each node.
         at_once = reply.nodes[:1] if method == "merge" else reply.nodes
         problem = problem or spawn.too_long(at_once, reply.per_node)
-    return next((p for p in comm.allgather(problem) if p), None)
+    return problem or ""
 
 
-def ahead(comm: MPI.Intracomm, reply: CheckReply, method: str, factor: int) -> tuple[bool, Start | None]:
+def ahead(comm: MPI.Intracomm, reply: CheckReply, prepared: Prepared) -> tuple[bool, Start | None]:
     """Has the new processes started that the same call of `depart` would start, while the application goes on.
 
     Whether there are any; and on rank 0, what is known of them. Collective; nothing has happened if it is false.
     """
-    found, jobs = _changes(comm, reply, method, factor)
+    if not prepared.changes.starts:
+        return False, None
     begun = None
-    if comm.rank == 0 and found.starts:
+    if comm.rank == 0:
         with contextlib.suppress(RuntimeError):  # no thread can be had
-            begun = Start(found.starts, reply.per_node, reply.epoch, jobs)
+            begun = Start(prepared.changes.starts, reply.per_node, reply.epoch, prepared.jobs)
     redistribute.load()
     return comm.bcast(begun is not None), begun
-
-
-def _changes(comm: MPI.Intracomm, reply: CheckReply, method: str, factor: int) -> tuple[worlds.Changes, dict[str, int]]:
-    """Who comes, stays and goes, and which jobs hold nodes that are not the application's own."""
-    everyone = comm.allgather((standing.world, quirks.node_name(os.environ)))
-    names, places = zip(*everyone, strict=True)
-    held = {node: reply.companion for node in reply.nodes if reply.companion and node not in places}
-    jobs = {node: job for node, job in standing.jobs.items() if node in reply.nodes and node in places} | held
-    merge = method == "merge"
-    found = worlds.changes(names, places, reply.nodes, reply.per_node, merge=merge, jobs=jobs, factor=factor)
-    return found, jobs
 
 
 def depart(
     facts: Facts,
     comm: MPI.Intracomm,
     reply: CheckReply,
-    method: str = "replace",
-    factor: int = 1,
+    prepared: Prepared,
     started: Sequence[Sequence[str]] | None = None,
     ahead_seconds: float = 0.0,
 ) -> Transition | str:
     """Starts what the agent granted with `reply`; a text, the same on all ranks, says why it could not be done.
 
-    `comm` is then as it was, and the application goes on with it. `factor` is that of the sizes that may come.
-    `started` are the new processes' worlds, where `ahead` has started them, and that took `ahead_seconds`.
+    `comm` is then as it was, and the application goes on with it. `prepared` is the same resize. `started` are the new
+    processes' worlds, where `ahead` has started them, and that took `ahead_seconds`.
     """
     began = time.monotonic()
-    found, jobs = _changes(comm, reply, method, factor)
+    found, jobs, method = prepared.changes, prepared.jobs, prepared.method
     passport = Passport(
         facts.job,
         reply.epoch,
@@ -158,9 +176,11 @@ def depart(
         if comm.rank == 0:
             joining.settle(steps, joined=False)
         return str(error)
-    if not steps:
+    passport = replace(passport, spawn_seconds=time.monotonic() - began)
+    if steps:
+        passport = whole.bcast(passport)  # to those who join
+    else:
         whole = comm.Dup()
-    passport = whole.bcast(replace(passport, spawn_seconds=time.monotonic() - began))
     return Transition(_bridge(whole, passport), passport, comm, steps)
 
 

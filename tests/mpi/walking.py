@@ -103,7 +103,7 @@ def main() -> None:
         )
         at += 1
         numbers = {i: n + 1 for i, n in numbers.items()}
-        begun = transition.depart(Facts(), comm, reply, method)
+        begun = transition.depart(Facts(), comm, reply, transition.prepare(comm, reply, method))
         if isinstance(begun, str):
             if comm.rank == 0:
                 print("stays:", begun, flush=True)

@@ -10,6 +10,8 @@ from dmr.client import Pending
 from dmr.limits import Limits
 from dmr.passage import Passport
 from dmr.session import Coming, News, Progress, Session, node_list
+from dmr.transition import Prepared
+from dmr.worlds import Changes
 
 PLAIN = Progress()
 
@@ -402,7 +404,7 @@ class Starting:
 
 def coming(session: Session, offer: wire.CheckReply) -> Starting:
     start = Starting()
-    session.expect(Coming(offer, "replace", 1, start))  # type: ignore[arg-type]
+    session.expect(Coming(offer, Prepared("replace", Changes((), (), ()), {}), start))  # type: ignore[arg-type]
     return start
 
 
