@@ -67,13 +67,23 @@ def need_slurm() -> Callable[[str | None], None]:
 
 @pytest.hookimpl(tryfirst=True)  # before markers are asked for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One other release is enough for every run; what is newer than that comes with `scripts/test.sh --all`."""
+    """One other release is enough for every run, and of many like cases a few; the rest comes with
+    `scripts/test.sh --all`."""
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         params = getattr(item, "callspec", None)
         if item.get_closest_marker("release") and params is not None and _UNSTABLE in str(params.params.values()):
             item.add_marker(pytest.mark.long)
         if item.get_closest_marker("release") and item.get_closest_marker("long_elsewhere"):
             item.add_marker(pytest.mark.long)
+        if item.get_closest_marker("few") and not item.get_closest_marker("long"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for alike in cases.values():
+        few = min(next(alike[0].iter_markers("few")).args[0], len(alike))
+        drawn = {i * len(alike) // few for i in range(few)}
+        for place, item in enumerate(alike):
+            if place not in drawn:
+                item.add_marker(pytest.mark.long)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -137,6 +137,7 @@ ENDS = {
 
 @pytest.mark.parametrize("method", ["replace", "merge"])
 @pytest.mark.parametrize("end", ENDS)
+@pytest.mark.few(2)
 def test_a_program_that_ends_first(ahead, tmp_path: Path, key: credential.Key, end: str, method: str) -> None:
     """It ends at once and well, the new processes without a word, and the agent hears that the nodes are not used."""
     script = program(tmp_path, method=method, **ENDS[end])
@@ -244,6 +245,7 @@ joining._CONNECT_LIMIT = 5
     "death", [pytest.param(one, marks=[pytest.mark.long] if one in WAITED_FOR else []) for one in DEATHS]
 )
 @pytest.mark.parametrize("method", ["replace", pytest.param("merge", marks=pytest.mark.long)])
+@pytest.mark.few(2)
 def test_a_new_process_dies(ahead, tmp_path: Path, key: credential.Key, death: str, method: str) -> None:
     """Wherever its start stands: the program goes on with all its data. It takes the next offer up, unless a
     connection broke off: MPICH crashed in the next one."""

@@ -140,6 +140,7 @@ if app.comm.rank == 0:
         ("app.register('t', float(app.comm.rank), dmr.Replicated())", ""),
     ],
 )
+@pytest.mark.few(4)
 def test_what_cannot_move_stays_where_it_is(
     mpirun, tmp_path: Path, key: credential.Key, registered: str, why: str
 ) -> None:
@@ -189,6 +190,7 @@ class OneWay(Exception):
 @pytest.mark.parametrize(
     "registered", ["'errors', {'e': OneWay(1, 2)}", "'errors', [1, OneWay(1, 2) if app.comm.rank else 1], dmr.Cyclic()"]
 )
+@pytest.mark.few(3)
 def test_what_pickles_but_cannot_be_made_again_stays(
     mpirun, tmp_path: Path, key: credential.Key, method: str, registered: str
 ) -> None:
@@ -238,6 +240,7 @@ passage.Transition.move = gone
 
 @pytest.mark.parametrize("method", ["replace", "merge"])
 @pytest.mark.parametrize("by", ["app", "handler"])
+@pytest.mark.few(2)
 def test_ranks_that_have_seen_different_things_agree(
     mpirun, tmp_path: Path, key: credential.Key, method: str, by: str
 ) -> None:
@@ -349,6 +352,7 @@ def test_the_program_leaves_its_directory(mpirun, tmp_path: Path, key: credentia
 
 
 @pytest.mark.parametrize("method", ["replace", "merge", "restart", "replace without launcher"])
+@pytest.mark.few(2)
 def test_any_argument_arrives(mpirun, tmp_path: Path, key: credential.Key, method: str) -> None:
     """MPI_Comm_spawn alone cannot pass on all of them; the launcher can."""
     script = program(
@@ -442,6 +446,7 @@ def test_an_error_on_one_rank_ends_all(
 
 
 @pytest.mark.parametrize("method", ["replace", "merge", "restart"])
+@pytest.mark.few(1)
 def test_what_was_wanted_is_wanted_of_new_processes_too(
     mpirun, tmp_path: Path, key: credential.Key, method: str
 ) -> None:
@@ -577,6 +582,7 @@ DEATHS = {
 
 @pytest.mark.parametrize("death", DEATHS)
 @pytest.mark.parametrize("method", ["replace", pytest.param("merge", marks=pytest.mark.long)])
+@pytest.mark.few(2)
 def test_a_new_process_dies_and_the_old_ones_go_on(
     mpirun, tmp_path: Path, key: credential.Key, death: str, method: str
 ) -> None:

@@ -188,6 +188,7 @@ else:
 @pytest.mark.parametrize(
     ("mistake", "finishes"), [*((mistake, True) for mistake in MISTAKES), (next(iter(MISTAKES)), False)]
 )
+@pytest.mark.few(3)
 def test_who_has_sent_nothing_goes_on(
     mpirun, tmp_path: Path, key: credential.Key, mistake: str, finishes: bool, launched: bool
 ) -> None:

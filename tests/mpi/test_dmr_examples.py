@@ -144,6 +144,7 @@ def test_flexible_sleep_asks_for_one_size_after_the_other(mpirun, tmp_path: Path
     assert {(c.minimum, c.maximum) for c in agent.of(wire.Check) if c.size == 2} == {(4, 4)}
 
 
+@pytest.mark.long
 def test_asking_ahead(mpirun, tmp_path: Path, key: credential.Key) -> None:
     """The answer comes while a step runs; nothing waits for it, and the result is the same."""
     expected = fixed(mpirun, tmp_path, HEAT)

@@ -18,6 +18,7 @@ LONG = [("to_owners", 8), ("while_running", 8)]
 
 
 @pytest.mark.parametrize(("case", "ranks"), [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG)])
+@pytest.mark.few(3)
 def test_records_and_changes_of_ownership(mpirun, case: str, ranks: int) -> None:
     done = mpirun(ranks, PROGRAM, case, MPIR_CVAR_POLLS_BEFORE_YIELD="1")
     assert done.returncode == 0, done.stderr

@@ -146,6 +146,7 @@ CUT = {
 @pytest.mark.parametrize("program", CUT)
 @pytest.mark.parametrize(("ranks", "size"), [(2, 3), (3, 2)], ids=["growing", "shrinking"])
 @pytest.mark.parametrize("fails", [False, True], ids=["and going on", "and going back"])
+@pytest.mark.few(3)
 def test_index_sets_are_cut_as_the_program_says(restart: Run, program: str, ranks: int, size: int, fails: bool) -> None:
     """Its function is asked for them by the old ranks, since it cannot be saved."""
     fail = "if os.environ.get('DMR_RESTARTED') and not os.environ.get('DMR_RESTART_FAILED'): os._exit(3)\n"

@@ -109,6 +109,7 @@ QUICK = ("before MPI is up", "never comes up", "after it was accepted", "when da
     [pytest.param(death, "merge", marks=[] if death in QUICK else pytest.mark.long) for death in DEATHS]
     + [("when data has moved", "replace")],
 )
+@pytest.mark.few(3)
 def test_a_new_process_dies_and_nothing_has_happened(mpirun: Run, tmp_path: Path, death: str, method: str) -> None:
     program = tmp_path / "broken.py"
     program.write_text(DEATHS[death] + f"exec(compile(open({WALKING!r}).read(), {WALKING!r}, 'exec'))\n")

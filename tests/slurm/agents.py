@@ -19,6 +19,7 @@ import yaml
 from penstock.errors import PenstockError
 from penstock.ipc.client import ask
 from penstock_lab.cluster import Cluster
+from waiting import until
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
 
@@ -77,11 +78,7 @@ class SlurmAgent:
 
     def until(self, probe: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
         """Poll until `probe` gives something true, and return it."""
-        end = time.monotonic() + seconds
-        while not (found := probe()):
-            assert time.monotonic() < end, f"timed out waiting for {what}; the agent said: {self.said()}"
-            time.sleep(0.1)
-        return found
+        return until(probe, lambda: f"{what}; the agent said: {self.said()}", seconds)
 
     def run(self, who: str, *words: str) -> subprocess.CompletedProcess[str]:
         """One `penstock` command of a user."""

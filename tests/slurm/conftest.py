@@ -14,6 +14,7 @@ from site_limits import SiteLimits
 
 from penstock.errors import NotNow, UserError
 from penstock_lab.cluster import Cluster, ClusterSpec, down, up
+from waiting import until
 
 # The number of the pytest process ends the name, so that sessions run side by side and those that were killed
 # are cleaned by the next one.
@@ -174,9 +175,7 @@ def wait_for_state() -> Callable[..., None]:
 
 
 def _wait_for_state(it: Cluster, job: int, state: str, limit: float = 30.0) -> None:
-    deadline = time.monotonic() + limit
-    said = ""
-    while said != state:
-        assert time.monotonic() < deadline, f"job {job} is {said!r}, not {state!r}"
-        said = it.run_as("root", ["squeue", "-h", "-t", "all", "-j", str(job), "-o", "%T"]).stdout.strip()
-        time.sleep(0.05)
+    def said() -> str:
+        return it.run_as("root", ["squeue", "-h", "-t", "all", "-j", str(job), "-o", "%T"]).stdout.strip()
+
+    until(lambda: said() == state, lambda: f"job {job}, which is {said()!r}, to be {state!r}", limit)

@@ -78,9 +78,9 @@ class Elastic:
             raise
 
 
-def rival(cluster: Cluster, nodes: int, seconds: int = 3) -> int:
-    """Another user's job."""
-    command = ["sbatch", "--parsable", f"-N{nodes}", "-t1", "-o", "/dev/null", "--wrap", f"sleep {seconds}"]
+def rival(cluster: Cluster, nodes: int, seconds: int = 3, *options: str) -> int:
+    """Another user's job, of a minute at most where `options` say nothing else."""
+    command = ["sbatch", "--parsable", f"-N{nodes}", "-t1", "-o", "/dev/null", *options, "--wrap", f"sleep {seconds}"]
     return int(cluster.run_as("bob", command, check=True).stdout)
 
 

@@ -1,7 +1,7 @@
 """Jacobi over MPI that knows nothing of Penstock: on SIGUSR1 it saves its state and ends, at its start it loads it.
 
-`python elastic_saves.py STATE OUT SWEEPS SECONDS`. Each rank holds rows of the field; the sums are not reduced, so the
-bits are the same for each number of ranks.
+`python elastic_saves.py STATE OUT SWEEPS SECONDS [EVERY]`; with EVERY it also saves after so many sweeps. Each rank
+holds rows of the field; the sums are not reduced, so the bits are the same for each number of ranks.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ ROWS, COLS = 48, 32
 
 def main() -> None:
     state, out, sweeps, seconds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    every = int(sys.argv[5]) if len(sys.argv) > 5 else 0
     comm = MPI.COMM_WORLD
     told: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, _frame: told.append(number))
@@ -38,13 +39,15 @@ def main() -> None:
         Path("up").touch()
         print(f"program: {comm.size} ranks from sweep {first}", flush=True)
     for sweep in range(first, sweeps):
-        if comm.allreduce(len(told)):  # all or none
+        ends = comm.allreduce(len(told))  # all or none
+        if ends or (every and sweep % every == 0):
             if comm.rank == 0:
                 new = state.with_name("new-state.npz")
                 np.savez(new, sweep=sweep, field=field)
                 new.replace(state)
             comm.Barrier()
-            return
+            if ends:
+                return
         new = field.copy()
         inner = field[lower - 1 : upper + 1]
         mine = 0.25 * (inner[:-2, 1:-1] + inner[2:, 1:-1] + inner[1:-1, :-2] + inner[1:-1, 2:])

@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 import yaml
 
+import waiting
 from penstock.ipc.client import ask
 from penstock.slurm.parse import parse_version
 from penstock.values import merging
@@ -27,14 +27,9 @@ from penstock_lab.soak.solver import serial
 PYTHON = sys.executable
 
 
-def until(what: str, condition: Callable[[], object], limit: float = 120.0, every: float = 0.02) -> object:
-    """Poll until the condition holds; fail naming what was waited for."""
-    deadline = time.monotonic() + limit
-    while time.monotonic() < deadline:
-        if answer := condition():
-            return answer
-        time.sleep(every)
-    raise AssertionError(f"waited {limit:g} s in vain until {what}")
+def until(what: str, condition: Callable[[], object], limit: float = 120.0, every: float = 0.05) -> object:
+    """What the condition gives once it holds."""
+    return waiting.until(condition, what, limit, every)
 
 
 def mergeable(cluster: Cluster) -> None:

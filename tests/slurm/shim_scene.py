@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock_lab.cluster import Cluster
+from waiting import until
 
 NAME = "two words|'q\" ä"
 UUID = "3f2a9c1e-77aa-4b2e-9e0b-0123456789ab"
@@ -31,10 +32,7 @@ class Scene:
         return self.cluster.run_as("root", argv).stdout.strip()
 
     def until(self, what: str, *states: str, seconds: float = 90.0) -> None:
-        end = time.monotonic() + seconds
-        while self.state(what) not in states:
-            assert time.monotonic() < end, f"{what} is {self.state(what)!r}, not {states}"
-            time.sleep(0.2)
+        until(lambda: self.state(what) in states, lambda: f"{what}: {self.state(what)!r}, not {states}", seconds)
 
 
 def make_scene(cluster: Cluster) -> Scene:

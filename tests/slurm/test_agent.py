@@ -183,6 +183,7 @@ def test_while_the_controller_is_down_the_agent_holds_and_then_goes_on(make_agen
     ],
     ids=["fails", "answer-lost", "hangs", "hangs-after-it-submitted"],
 )
+@pytest.mark.few(2)
 def test_an_sbatch_that_fails_or_hangs_ends_in_back_off_and_one_job(make_agent, begun, script):
     agent = make_agent(slurm={"timeout": 3})
     agent.wrap("sbatch", script)

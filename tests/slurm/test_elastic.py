@@ -150,13 +150,11 @@ def test_nodes_are_lent_until_somebody_is_to_have_them(agent: Agent, contained: 
     is lent, and it goes back before that by itself: no task is cut off."""
     agent.start()
     tasks(home, 400, 1.0)
-    words = ["sbatch", "--parsable", "-N4", "-t3", "-wn[5-8]", "-o", "/dev/null", "--wrap", "sleep 175"]
-    first = int(contained.run_as("bob", words, check=True).stdout)
+    first = rival(contained, 4, 175, "-t3", "-wn[5-8]")
     until("it runs", lambda: state(contained, first) == "RUNNING")
     farm = submit_file(agent, {**farm_file(grace="2s"), "sbatch": ["-wn1"]})
     until("the farm runs", lambda: farm.state() == "RUNNING")
-    words = ["sbatch", "--parsable", "-N7", "-t5", "-o", "/dev/null", "--wrap", "sleep 3"]
-    waiting = int(contained.run_as("bob", words, check=True).stdout)
+    waiting = rival(contained, 7, 3, "-t5")
     farm.until_said("grown 1 ->", 60)
     farm.until_said("shrunk", 200)
     assert state(contained, first) == "RUNNING", "it was asked back in time, not when others could have started"

@@ -19,6 +19,7 @@ from elastic_jobs import (
     farm_file,
     home,
     rival,
+    state,
     submit_file,
     tasks,
 )
@@ -163,6 +164,40 @@ def test_a_program_with_checkpoints_ends_with_the_bits_of_a_fixed_run(
     assert job.state() == "COMPLETED", job.said()
     expected, change = serial(48, 32, 600)
     assert change > 1e-9 and (home / "result").read_bytes() == expected.tobytes()
+    assert_nothing_left(contained)
+
+
+@pytest.mark.mpi
+def test_a_program_that_does_not_give_borrowed_nodes_back_goes_on_from_its_checkpoint(
+    agent: Agent, contained: Cluster, home: Path
+) -> None:
+    """Its `leave` does nothing. The loan ends at its limit all the same, who waited for the nodes starts in time, and
+    the bits are those of a fixed run."""
+    agent.start()
+    (home / "saves.py").write_text((Path(__file__).parent / "elastic_saves.py").read_text())
+    for old in ("state.npz", "result"):
+        (home / old).unlink(missing_ok=True)
+    busy = rival(contained, 4, 175, "-t3", "-wn[5-8]")
+    until("others run", lambda: state(contained, busy) == "RUNNING")
+    mpiexec = Path(PYTHON).parent / "mpiexec"
+    run = f"rm -f up; exec {mpiexec} -n $PENSTOCK_ELASTIC_NODES -ppn 1 {PYTHON} saves.py state.npz result 2200 0.1 20"
+    elastic = {"min": 1, "max": 4, "use": "restart", "run": run, "leave": "true", "checkpoint": "state.npz"}
+    elastic |= {"ready": "[ -e up ]", "grace": "6s", "loans": True, "interval": 0.5}
+    file = {"name": "saves", "time": "30m", "output": "elastic-%j.log", "sbatch": ["-wn1"], "elastic": elastic}
+    job = submit_file(agent, file)
+    until("the job runs", lambda: job.state() == "RUNNING")
+    waiting = rival(contained, 7, 20, "-t5")
+    job.until_said("grown 1 -> 4 nodes")
+    until("others have ended", lambda: state(contained, busy) == "COMPLETED", 200)
+    until("who waited runs", lambda: state(contained, waiting) == "RUNNING", 60)
+    job.until_said("program: 1 ranks from sweep", 60)
+    until("it is done", job.ended, 400)
+    print(job.said())
+    assert job.state() == "COMPLETED", job.said()
+    begun = [int(n) for n in re.findall(r"ranks from sweep (\d+)", job.said())]
+    assert begun[-1] >= 20, "not from the beginning"
+    expected, _ = serial(48, 32, 2200)
+    assert (home / "result").read_bytes() == expected.tobytes()
     assert_nothing_left(contained)
 
 

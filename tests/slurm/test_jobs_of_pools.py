@@ -392,6 +392,7 @@ def test_a_submission_is_made_once_while_the_scheduler_is_killed_and_its_job_run
     assert sorted(int(word) for word in (site.work / "each").read_text().split()) == list(range(count))
 
 
+@pytest.mark.long
 def test_what_ran_in_an_allocation_that_is_killed_runs_elsewhere(site: PoolSite):
     lost = site.join(1)
     job = site.submit(wrap="echo $SLURM_RESTART_COUNT >> ran; until [ -e go ]; do sleep 0.1; done")

@@ -32,6 +32,7 @@ def rival(cluster: Cluster, nodes: int = 6) -> None:
     cluster.run_as("bob", words, check=True)
 
 
+@pytest.mark.long
 def test_a_program_in_c_grows_and_shrinks(agent: Agent, isolated: Cluster) -> None:
     program = built("all", sanitize="") / "jacobi"
     agent.start()

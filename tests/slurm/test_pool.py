@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from agents import SlurmAgent
 
 from penstock_lab.cluster import Cluster
+from waiting import until
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.slurm
@@ -69,11 +69,7 @@ class SlurmPool:
         return self.json("submit", "--larger", "--file", str(file))["tasks"]
 
     def until(self, probe: Callable[[], Any]) -> Any:
-        end = time.monotonic() + LIMIT
-        while not (found := probe()):
-            assert time.monotonic() < end, self.said()
-            time.sleep(0.3)
-        return found
+        return until(probe, self.said, LIMIT)
 
     def said(self) -> str:
         files = [self.folder / "scheduler.log", *self.place.glob("slurm-*.out")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from agents import COMMAND, SlurmAgent
 
 from penstock_lab.cluster import Cluster
+from waiting import until
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.slurm
@@ -62,11 +62,7 @@ class AutoPool:
         return [json.loads(line) for line in file.read_text().splitlines()]
 
     def until(self, probe: Callable[[], Any], limit: float = LIMIT) -> Any:
-        end = time.monotonic() + limit
-        while not (found := probe()):
-            assert time.monotonic() < end, self.said()
-            time.sleep(0.5)
-        return found
+        return until(probe, self.said, limit)
 
     def said(self) -> str:
         log = self.agent.log.read_text(errors="replace")[-4000:]

@@ -12,7 +12,7 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from penstock.cli.catalogue import METRICS, PREFIX
 from penstock.ipc.client import ask
 from penstock_lab.cluster import Cluster
 from penstock_lab.cluster.layout import reserved_ports
+from waiting import until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -112,13 +113,6 @@ def prometheus(agent: SlurmAgent, addresses: list[str]) -> Iterator[Prometheus]:
     it.process.send_signal(signal.SIGKILL)
     it.process.wait(20)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def until(condition: Callable[[], Any], what: Callable[[], str], seconds: float = 90.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, what()
-        time.sleep(0.2)
 
 
 def counts(prometheus: Prometheus, query: str, value: float) -> None:

@@ -14,6 +14,7 @@ import yaml
 
 from conftest import folder_of
 from penstock_lab.cluster import Cluster, ClusterSpec, up
+from waiting import until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(800)]
 
@@ -68,14 +69,6 @@ def queue(cluster: Cluster) -> Cluster:
         assert made.returncode == 0, made.stderr
     until(lambda: "RUNNING" in cluster.run_as("root", ["squeue", "-h", "-o", "%T"]).stdout, "the job to run")
     return cluster
-
-
-def until(probe, what, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not (found := probe()):
-        assert time.monotonic() < end, f"timed out waiting for {what}"
-        time.sleep(0.2)
-    return found
 
 
 def a_job_of_the_past(cluster: Cluster) -> None:
@@ -279,6 +272,7 @@ def test_advice_goes_by_what_a_users_own_jobs_took(cluster: Cluster) -> None:
     )
 
 
+@pytest.mark.long
 def test_advice_goes_by_the_memory_that_accounting_has(sweep: None) -> None:
     extra = (
         "JobAcctGatherType=jobacct_gather/linux",

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 
 import pytest
 from agents import COMMAND, Desk, SlurmAgent
 
 from penstock.errors import NotPermitted, PenstockError
 from penstock.ipc.client import ask
+from waiting import until
 
 pytestmark = pytest.mark.slurm
 
 # Whatever the site's own defaults are, files go where the user may write.
 STAGE = "#!/bin/bash\n#SBATCH -t 2\n#PENSTOCK workflow=w stage={name} {more}\n{run}\n"
-
-
-def until(probe: Callable[[], object], what: str, seconds: float = 90.0) -> None:
-    end = time.monotonic() + seconds
-    while not probe():
-        assert time.monotonic() < end, f"timed out waiting for {what}"
-        time.sleep(0.3)
 
 
 def test_it_says_and_ends_as_sbatch_does(make_agent):
@@ -64,6 +57,7 @@ def test_it_says_and_ends_as_sbatch_does(make_agent):
 
 
 @pytest.mark.parametrize("with_agent", [False, True])
+@pytest.mark.few(1)
 def test_equal_scripts_are_stages_of_one_workflow_and_may_be_named_by_their_jobs(make_agent, with_agent):
     site = make_agent()
     if with_agent:

@@ -9,13 +9,14 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 from agents import COMMAND, Desk, SlurmAgent
 
 from penstock_lab.cluster import Cluster
+from waiting import until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900, func_only=True)]
 
@@ -35,13 +36,6 @@ def site(another: Cluster) -> Iterator[SlurmAgent]:
     yield it
     another.run_as("root", ["scancel", "--partition=batch"])
     it.down()
-
-
-def until(probe: Callable[[], object], what: str, seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not probe():
-        assert time.monotonic() < end, f"timed out waiting for {what}"
-        time.sleep(0.3)
 
 
 # -- it says and ends as sbatch does -----------------------------------------------------------------------------------
@@ -242,6 +236,7 @@ def test_a_failed_job_is_submitted_again_and_what_waits_follows_it(site, agent):
     until(lambda: desk.queue()[str(late)][0] == "COMPLETED", "the job of others behind it")
 
 
+@pytest.mark.long
 def test_a_job_is_named_by_its_name(site):
     desk = Desk(site)
     desk.write("p.sh", PLAIN.replace("true", "sleep 50"))

@@ -11,6 +11,7 @@ import pytest
 from agents import COMMAND, SlurmAgent
 
 from penstock_lab.cluster import Cluster, ClusterSpec, up
+from waiting import until
 
 # Bringing two clusters up has limits of its own.
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240, func_only=True)]
@@ -88,14 +89,6 @@ def two(clusters: tuple[Cluster, Cluster]) -> Iterator[Two]:
     for cluster in clusters:
         cluster.run_as("root", ["scancel", "--partition=batch"])
     it.user.down()
-
-
-def until(probe, what, seconds=90.0):
-    end = time.monotonic() + seconds
-    while not (found := probe()):
-        assert time.monotonic() < end, what
-        time.sleep(0.5)
-    return found
 
 
 def test_a_bag_over_two_clusters(two):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from conftest import empty
 from penstock_lab.cluster import Cluster, ClusterSpec, up
+from waiting import until
 
 # Bringing a cluster up has limits of its own.
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(400, func_only=True)]
@@ -49,13 +49,6 @@ def fill(cluster: Cluster, nodes: int, minutes: int) -> None:
         lambda: "the job to run\n" + asked("scontrol", "show", "jobs") + asked("sinfo", "-R") + asked("sinfo", "-N"),
         seconds=300,
     )
-
-
-def until(probe: Callable[[], object], what: Callable[[], str], seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not probe():
-        assert time.monotonic() < end, f"timed out waiting for {what()}"
-        time.sleep(0.2)
 
 
 def plan(cluster: Cluster, far: Cluster, who: str, *options: str) -> subprocess.CompletedProcess[str]:

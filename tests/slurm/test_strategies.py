@@ -44,6 +44,7 @@ def told(agent: SlurmAgent, run: int) -> set[str]:
 
 
 @pytest.mark.parametrize("strategy", ["auto", "eager", "asa-after", "packed"])
+@pytest.mark.few(2)
 def test_stages_run_in_order(make_agent, strategy):
     agent = make_agent().start()
     number = agent.submit(chain(4, 4, 2), strategy)
@@ -165,6 +166,7 @@ def forgetful(request, need_slurm, sweep):
         pytest.param("handover", "", id="handover-succeeded", marks=pytest.mark.long),
     ],
 )
+@pytest.mark.few(1)
 def test_a_parent_that_slurm_has_forgotten(forgetful, strategy, last):
     """The agent is away while the first stage ends, until Slurm knows nothing of it any more."""
     agent = SlurmAgent(forgetful, asa={"alternatives": [50.0, 60.0]})

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from penstock.errors import PenstockError
 from penstock.ipc.client import ask
 from penstock_lab.mock import control
 from penstock_lab.mock.model import ClusterConfig
+from waiting import until
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
 
@@ -62,11 +62,7 @@ class AgentSite:
 
     def until(self, probe: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
         """Poll until `probe` gives something true, and return it."""
-        end = time.monotonic() + seconds
-        while not (found := probe()):
-            assert time.monotonic() < end, f"timed out waiting for {what}; the agent said: {self.said()}"
-            time.sleep(0.05)
-        return found
+        return until(probe, lambda: f"{what}; the agent said: {self.said()}", seconds, 0.05)
 
     def said(self) -> str:
         """The end of the agent's log."""

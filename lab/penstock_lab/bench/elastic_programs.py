@@ -142,7 +142,7 @@ def _restart(python: str, _tasks: int) -> Mapping[str, Any]:
         "signal": "USR1",
         "checkpoint": "checkpoint",
         "ready": "[ -e up ]",
-        "grace": "15s",
+        "grace": "10s",
         "loans": True,
     }
 

@@ -331,6 +331,7 @@ async def test_an_agent_restarted_at_every_single_pass_still_gets_on(tmp_path):
 
 
 @pytest.mark.parametrize("strategy", ["asa", "auto", "perstage"])
+@pytest.mark.few(1)
 @virtual
 async def test_an_agent_killed_before_any_write_or_request_submits_each_stage_exactly_once(tmp_path, strategy):
     k, blown = 0, True

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from two_hosts import LIMIT, Host, inner, obstacle, two_hosts, until
+from two_hosts import LIMIT, Host, inner, obstacle, two_hosts
 
 from penstock_lab.mock import control
 from penstock_lab.mock.model import ClusterConfig
+from waiting import until
 
 pytestmark = pytest.mark.timeout(900)
 FLOW = """

@@ -11,12 +11,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from waiting import until
 
 LIMIT = 150.0
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
@@ -58,14 +58,6 @@ def obstacle() -> str | None:
     if not Path(_SFTP).exists():
         return "no sftp-server here (Debian: apt-get install --no-install-recommends openssh-sftp-server)"
     return None if Path("/dev/fuse").exists() else "no /dev/fuse here"
-
-
-def until(probe: Callable[[], Any], what: Callable[[], str] | str, seconds: float = LIMIT) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := probe()):
-        assert time.monotonic() < end, f"timed out waiting for {what if isinstance(what, str) else what()}"
-        time.sleep(0.1)
-    return found
 
 
 class Host:

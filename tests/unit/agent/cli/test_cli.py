@@ -146,6 +146,7 @@ def test_the_configuration_can_be_checked_and_shown(site):
         ("", ""),
     ],
 )
+@pytest.mark.few(5)
 def test_a_wrong_workflow_is_refused_with_file_and_key(agent, text, key):
     assert key in refused(agent, text)
 
@@ -388,6 +389,7 @@ def test_the_agent_can_be_asked_to_explain_itself(agent):
         ("PENSTOCK_DMR__LISTEN", "no-such-host.invalid:0", "cannot listen"),
     ],
 )
+@pytest.mark.few(2)
 def test_what_the_machine_cannot_give_is_a_wrong_configuration(agent, variable, value, said):
     agent.stop()
     file = agent.folder / "precious"

@@ -164,6 +164,7 @@ def test_jobs_of_one_name_that_run_one_at_a_time(desk):
     ],
 )
 @pytest.mark.parametrize("stage", [(), ("--penstock-workflow=w", "--penstock-stage=s")])
+@pytest.mark.few(5)
 def test_a_script_that_comes_through_a_pipe_reaches_sbatch_whole(desk, words, shell, stage):
     text = b"#!/bin/sh\n#SBATCH -J piped\n" + b"# \xff\n" * 50_000 + b"true\n"
     (desk.folder / "a.sh").write_bytes(text)

@@ -166,6 +166,7 @@ def test_a_site_that_does_not_answer_is_left_out_and_said(world):
         ),
     ],
 )
+@pytest.mark.few(5)
 def test_mistakes(world, sites, options, code, said):
     got, out, err = world(sites, *options)
     assert got == code and (out == "" or "--reserve" in options), err

@@ -52,6 +52,7 @@ async def test_a_malleable_job_grows_on_idle_nodes_and_shrinks_for_a_pending_job
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.few(1)
 @virtual
 async def test_an_agent_thrown_away_at_any_pass_of_a_resize_leaves_no_resizer(tmp_path, way):
     k, passes, phases = 0, 1, set()
@@ -81,6 +82,7 @@ async def test_an_agent_thrown_away_at_any_pass_of_a_resize_leaves_no_resizer(tm
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.few(1)
 @virtual
 async def test_an_agent_killed_before_any_write_or_request_of_a_resize_leaves_no_resizer(tmp_path, way):
     k, blown = 0, True
@@ -104,6 +106,7 @@ async def test_an_agent_killed_before_any_write_or_request_of_a_resize_leaves_no
     "fault", ["lost", NotNow("busy"), SlurmUnavailable("down"), OutcomeUnknown("never sent"), Infeasible("no")]
 )
 @pytest.mark.parametrize("method", ["allocate", "merge", "shrink", "cancel", "find", "jobs", "steps"])
+@pytest.mark.few(35)
 @virtual
 async def test_a_call_that_fails_in_a_resize_delays_it_and_leaves_no_resizer(tmp_path, method, fault, way):
     if fault == "lost" and method not in CHANGING:
@@ -248,6 +251,7 @@ async def test_workflows_and_malleable_jobs_live_side_by_side(tmp_path):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.few(9)
 @virtual
 async def test_whatever_fails_a_resize_leaves_no_resizer_and_no_lost_node(tmp_path, seed, way):
     draw = random.Random(1000 + seed)

@@ -64,6 +64,7 @@ async def phase_of(world: World, program, phase: ResizePhase) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("phase", ["grown", *ResizePhase])
+@pytest.mark.few(13)
 @virtual
 async def test_off_in_any_phase_leaves_a_job_with_its_own_nodes_and_on_grows_it_again(tmp_path, phase, way):
     world = World(tmp_path, **SITE[way])
@@ -93,6 +94,7 @@ async def test_off_in_any_phase_leaves_a_job_with_its_own_nodes_and_on_grows_it_
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("when", ["growing", "grown"])
+@pytest.mark.few(2)
 @virtual
 async def test_off_killed_before_any_write_or_request_is_repeated_and_leaves_nothing(tmp_path, way, when):
     k, blown = 0, True

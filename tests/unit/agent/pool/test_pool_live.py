@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 
+from waiting import until
+
 pytest.importorskip("distributed")
 
 from penstock.cli import cli
@@ -90,12 +92,8 @@ class Live:
         return numbers
 
     def until(self, probe: Callable[[], Any]) -> Any:
-        end = time.monotonic() + LIMIT
-        while not (found := probe()):
-            log = self.work.parent / "processes.log"
-            assert time.monotonic() < end, log.read_text() if log.exists() else "nothing was said"
-            time.sleep(0.1)
-        return found
+        log = self.work.parent / "processes.log"
+        return until(probe, lambda: log.read_text() if log.exists() else "nothing was said", LIMIT)
 
     def log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.pool / "tasks.jsonl").read_text().splitlines()]

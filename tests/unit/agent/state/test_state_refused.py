@@ -230,6 +230,7 @@ def test_the_check_finds_what_sqlite_does_not(state, filled, sql, said):
 
 
 @pytest.mark.parametrize("seed", range(60))
+@pytest.mark.few(20)
 def test_flipped_bits_are_found_or_do_no_harm(state, filled, seed):
     """Up to five anywhere in the file. Either the check says so, and the agent refuses; or all commands still work. And
     never is there a traceback."""

@@ -122,6 +122,7 @@ def test_a_file_that_was_cut_off(tmp_path, filled):
 
 
 @pytest.mark.parametrize("seed", range(30))
+@pytest.mark.few(10)
 def test_whatever_is_damaged_most_is_kept(tmp_path, filled, seed):
     """Flipped bits, or a page of other bytes: what is lost is what was on it."""
     dice = random.Random(seed)

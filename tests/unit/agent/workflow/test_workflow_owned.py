@@ -159,6 +159,7 @@ def brush(count: int):
     "shape", [line, lambda n: line(n, released=40.0), lambda n: ladder(n // 2), lambda n: brush(n // 2)],
     ids=["kept back", "let go", "ladder", "brush"],
 )  # fmt: skip
+@pytest.mark.few(3)
 def test_a_pass_costs_as_much_as_there_are_stages_and_edges(shape):
     small, large = shape(950), shape(1900)
     _step, little, few = cost(small[0], *small[1])

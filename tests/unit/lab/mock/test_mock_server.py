@@ -355,6 +355,7 @@ else:
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("launcher", ["srun", "-launcher slurm", "fork"])
+@pytest.mark.few(1)
 def test_mpi_with_spawn(cluster, backend, tmp_path, launcher):
     pytest.importorskip("mpi4py")
     (tmp_path / "app.py").write_text(MPI_PROGRAM)

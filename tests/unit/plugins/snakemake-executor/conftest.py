@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from penstock.pool.client import ask
 from penstock.pool.folder import PoolFolder
 from places import PROJECT
 from snakemakes import programs
+from waiting import until
 
 sys.path.insert(0, str(PROJECT / "plugins" / "snakemake-executor"))
 LIMIT = 120.0
@@ -90,12 +90,8 @@ class SnakePool:
         return found
 
     def until(self, probe: Callable[[], Any]) -> Any:
-        end = time.monotonic() + LIMIT
-        while not (found := probe()):
-            log = self.folder / "processes.log"
-            assert time.monotonic() < end, log.read_text() if log.exists() else "nothing was said"
-            time.sleep(0.05)
-        return found
+        log = self.folder / "processes.log"
+        return until(probe, lambda: log.read_text() if log.exists() else "nothing was said", LIMIT, 0.05)
 
     def idle(self) -> None:
         """Nothing of it waits or runs any more."""

@@ -154,6 +154,7 @@ def test_interrupted_it_leaves_no_task(snakes):
     assert {task["phase"] for task in snakes.tasks()} == {"cancelled"}
 
 
+@pytest.mark.long
 def test_killed_and_started_again_it_takes_up_what_runs(snakes):
     snakes.write(LONG)
     begun = snakes.begin(*snakes.words(), folder=snakes.work)
