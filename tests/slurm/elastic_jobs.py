@@ -92,7 +92,7 @@ def state(cluster: Cluster, job: int) -> str:
 def home(contained: Cluster) -> Path:
     """Of alice, without what the tests before have left."""
     place = contained.home("alice")
-    for left in ("over", "want", "farm", "results", "bad", "options.json"):
+    for left in ("over", "want", "farm", "results", "bad", "stubborn", "options.json"):
         path = place / left
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
     return place

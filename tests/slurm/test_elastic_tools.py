@@ -171,7 +171,7 @@ def test_a_program_with_checkpoints_ends_with_the_bits_of_a_fixed_run(
 def test_a_program_that_does_not_give_borrowed_nodes_back_goes_on_from_its_checkpoint(
     agent: Agent, contained: Cluster, home: Path
 ) -> None:
-    """Its `leave` does nothing. The loan ends at its limit all the same, who waited for the nodes starts in time, and
+    """It does not listen. The loan ends at its limit all the same, who waited for the nodes starts in time, and
     the bits are those of a fixed run."""
     agent.start()
     (home / "saves.py").write_text((Path(__file__).parent / "elastic_saves.py").read_text())
@@ -181,16 +181,18 @@ def test_a_program_that_does_not_give_borrowed_nodes_back_goes_on_from_its_check
     until("others run", lambda: state(contained, busy) == "RUNNING")
     mpiexec = Path(PYTHON).parent / "mpiexec"
     run = f"rm -f up; exec {mpiexec} -n $PENSTOCK_ELASTIC_NODES -ppn 1 {PYTHON} saves.py state.npz result 2200 0.1 20"
-    elastic = {"min": 1, "max": 4, "use": "restart", "run": run, "leave": "true", "checkpoint": "state.npz"}
+    elastic = {"min": 1, "max": 4, "use": "restart", "run": run, "signal": "USR1", "checkpoint": "state.npz"}
     elastic |= {"ready": "[ -e up ]", "grace": "6s", "loans": True, "interval": 0.5}
     file = {"name": "saves", "time": "30m", "output": "elastic-%j.log", "sbatch": ["-wn1"], "elastic": elastic}
     job = submit_file(agent, file)
     until("the job runs", lambda: job.state() == "RUNNING")
     waiting = rival(contained, 7, 20, "-t5")
     job.until_said("grown 1 -> 4 nodes")
+    (home / "stubborn").touch()
     until("others have ended", lambda: state(contained, busy) == "COMPLETED", 200)
     until("who waited runs", lambda: state(contained, waiting) == "RUNNING", 60)
-    job.until_said("program: 1 ranks from sweep", 60)
+    until("it goes on", lambda: job.said().count("program: 1 ranks from sweep") == 2, 60)
+    (home / "stubborn").unlink()
     until("it is done", job.ended, 400)
     print(job.said())
     assert job.state() == "COMPLETED", job.said()
