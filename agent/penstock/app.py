@@ -361,15 +361,6 @@ class App:
         self.remote = RemoteDoor(*known, self._serves, self.want_look, of_job, of_user, self.request_audit)
         self.local = LocalDoor(self.operations, of_command, self.request_audit, of_front)
         self.server = Server(self.local.answer, self.remote.hear)
-        if self.shared:
-            await self._open_far_door(self.local, self.verifier)
-        try:
-            await self.server.listen_unix(self.config.socket_path)
-        except ConfigError as e:
-            # Some network file systems have no sockets; the commands of this host then come by the other door, too.
-            if not self.shared or self.config.agent.socket is not None:
-                raise
-            _log.warning("no socket for commands of this host, which will be answered over TCP", why=str(e))
         host, _, port = self.config.dmr.listen.rpartition(":")
         # Running applications know the port: after a restart the agent must be where it was.
         wanted = int(port) or int(self.store.fact("dmr.port") or 0)
@@ -383,6 +374,16 @@ class App:
             self.workflows.carrier.environment["DMR_MUNGE_SOCKET"] = munge_socket
         if self.config.agent.serve == "own":
             self.workflows.carrier.environment["DMR_KEY_FILE"] = str(key_path)
+        # Last: a job that a command submits has all that is known here from the start, and asks by nothing else later.
+        if self.shared:
+            await self._open_far_door(self.local, self.verifier)
+        try:
+            await self.server.listen_unix(self.config.socket_path)
+        except ConfigError as e:
+            # Some network file systems have no sockets; the commands of this host then come by the other door, too.
+            if not self.shared or self.config.agent.socket is not None:
+                raise
+            _log.warning("no socket for commands of this host, which will be answered over TCP", why=str(e))
 
     async def _open_far_door(self, local: LocalDoor, verifier: Verifier) -> None:
         """Answer commands of other hosts, and let the lease say where."""

@@ -236,8 +236,8 @@ class Measured:
 
 
 def _answers(world: World) -> bool:
-    """Whether the agent does."""
-    return world.cluster.run_as("alice", [*_COMMAND, "status"], env=world.environment).returncode == 0
+    """Whether the agent does: `status` would answer without one."""
+    return world.cluster.run_as("alice", [*_COMMAND, "env"], env=world.environment).returncode == 0
 
 
 def _minutes(lasts: float) -> int:

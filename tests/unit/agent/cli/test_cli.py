@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 import yaml
 
 import penstock.cli
+from penstock.errors import PenstockError
 from penstock.ipc.client import ask
 from penstock_lab.mock import control
 
@@ -264,6 +267,28 @@ def test_env_prints_what_a_malleable_job_needs(agent):
 
 
 # -- the daemon --------------------------------------------------------------------------------------------------------
+
+
+def test_whoever_is_answered_at_all_hears_how_programs_find_the_agent(agent):
+    """A job that is submitted the moment that an agent is there must not keep its size for want of an address."""
+    heard, over = [], threading.Event()
+
+    def asks() -> None:
+        while not over.wait(0.001):
+            with contextlib.suppress(PenstockError):
+                heard.append(ask(agent.socket, "env"))
+
+    agent.stop()
+    agent.configure(dmr={"listen": "localhost:0"})  # which takes a moment to look up
+    asking = threading.Thread(target=asks)
+    asking.start()
+    try:
+        agent.start()
+    finally:
+        over.set()
+        asking.join()
+        agent.configure(dmr={"listen": "127.0.0.1:0"})
+    assert heard and all("DMR_AGENT" in answer for answer in heard)
 
 
 def test_a_second_agent_is_refused_and_the_first_goes_on(agent):
