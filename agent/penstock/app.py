@@ -374,7 +374,7 @@ class App:
             self.workflows.carrier.environment["DMR_MUNGE_SOCKET"] = munge_socket
         if self.config.agent.serve == "own":
             self.workflows.carrier.environment["DMR_KEY_FILE"] = str(key_path)
-        # Last: a job that a command submits has all that is known here from the start, and asks by nothing else later.
+        # Last: whoever submits a job as soon as commands are answered hears of the address above.
         if self.shared:
             await self._open_far_door(self.local, self.verifier)
         try:
