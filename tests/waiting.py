@@ -14,7 +14,7 @@ _LONGEST = 2.0
 T = TypeVar("T")
 
 
-def until(probe: Callable[[], T], what: Callable[[], str] | str, seconds: float = 150.0, every: float = 0.1) -> T:
+def until(probe: Callable[[], T], what: Callable[[], str] | str, seconds: float = 90.0, every: float = 0.1) -> T:
     """What `probe` gives once that is true; fails naming `what` after so many seconds.
 
     A look takes the processors from what is waited for, a command of ours half a second of one: the longer it took, the
@@ -25,5 +25,6 @@ def until(probe: Callable[[], T], what: Callable[[], str] | str, seconds: float 
         began = time.monotonic()
         if found := probe():
             return found
-        assert began < end, f"waited {seconds:g} s in vain for {what if isinstance(what, str) else what()}"
-        time.sleep(max(every, min(_REST * (time.monotonic() - began), _LONGEST)))
+        now = time.monotonic()
+        assert now < end, f"waited {seconds:g} s in vain for {what if isinstance(what, str) else what()}"
+        time.sleep(max(every, min(_REST * (now - began), _LONGEST)))

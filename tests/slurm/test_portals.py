@@ -27,6 +27,7 @@ from environments import environment
 from penstock_lab.cluster import Cluster
 from penstock_portals.asking import ask, expect
 from portal import PORTALS, Portal, example
+from waiting import until
 
 READY = os.environ.get("PENSTOCK_TEST_JUPYTERHUB", "")
 """A virtual environment with what PACKAGES names that the cluster's users can read, instead of a new one."""
@@ -49,15 +50,6 @@ def halves(cluster: Cluster) -> Iterator[Cluster]:
     until(lambda: not cluster.run_as("root", ["squeue", "-h"]).stdout, "an empty queue")
     for name in ("long", "interactive"):
         cluster.run_as("root", ["scontrol", "delete", f"partition={name}"], check=True)
-
-
-def until(probe: Any, what: str, seconds: float = 90.0) -> Any:
-    """Poll until `probe` gives something true, and return it."""
-    end = time.monotonic() + seconds
-    while not (found := probe()):
-        assert time.monotonic() < end, f"timed out waiting for {what}"
-        time.sleep(0.2)
-    return found
 
 
 def start(halves: Cluster, who: str, **sections: dict[str, Any]) -> SlurmAgent:

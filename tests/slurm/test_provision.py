@@ -12,9 +12,9 @@ import time
 import pytest
 import yaml
 
+import waiting
 from conftest import folder_of
 from penstock_lab.cluster import Cluster, ClusterSpec, up
-from waiting import until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(800)]
 
@@ -69,6 +69,10 @@ def queue(cluster: Cluster) -> Cluster:
         assert made.returncode == 0, made.stderr
     until(lambda: "RUNNING" in cluster.run_as("root", ["squeue", "-h", "-o", "%T"]).stdout, "the job to run")
     return cluster
+
+
+def until(probe, what, seconds=60.0):
+    return waiting.until(probe, what, seconds)
 
 
 def a_job_of_the_past(cluster: Cluster) -> None:

@@ -5,6 +5,7 @@ It says what sbatch says, and jobs that depend on one another are one workflow.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import subprocess
@@ -15,8 +16,10 @@ from dataclasses import dataclass, field
 import pytest
 from agents import COMMAND, Desk, SlurmAgent
 
+import waiting
 from penstock_lab.cluster import Cluster
-from waiting import until
+
+until = functools.partial(waiting.until, seconds=120.0)
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900, func_only=True)]
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from agents import COMMAND, SlurmAgent
 
 from penstock_lab.cluster import Cluster, ClusterSpec, up
+from waiting import until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(480, func_only=True)]
 
@@ -35,14 +34,6 @@ def preempting(new_folder: Callable[[str], Path]) -> Iterator[Cluster]:
     it = up(ClusterSpec(nodes=2, folder=new_folder("preempting"), extra=CONF))
     yield it
     it.down()
-
-
-def until(probe: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := probe()):
-        assert time.monotonic() < end, what
-        time.sleep(0.3)
-    return found
 
 
 def test_what_preemption_costs_is_learned_and_no_task_is_lost(preempting: Cluster) -> None:

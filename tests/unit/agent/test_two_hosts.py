@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from two_hosts import LIMIT, Host, inner, obstacle, two_hosts
+from two_hosts import LIMIT, Host, inner, obstacle, two_hosts, until
 
 from penstock_lab.mock import control
 from penstock_lab.mock.model import ClusterConfig
-from waiting import until
 
 pytestmark = pytest.mark.timeout(900)
 FLOW = """

@@ -7,6 +7,7 @@ processes.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -16,9 +17,10 @@ from typing import Any
 
 import yaml
 
-from waiting import until
+import waiting
 
 LIMIT = 150.0
+until = functools.partial(waiting.until, seconds=LIMIT)
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
 _SFTP = "/usr/lib/openssh/sftp-server"
 _PACKAGES = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux", "sshfs": "sshfs"}
