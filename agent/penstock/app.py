@@ -148,6 +148,7 @@ class App:
         self.executor = Executor(
             store, clock, backend, look=self._fresh_look, may_act=self.leadership.check, audit=self.auditor
         )
+        self.executor.verdicts.others = self._may_come_next
         self._set_pause_control(config)
         self.messenger = Messenger(store, clock, config)
         self.predictions = Predictions(config, backend, store, clock)
@@ -203,6 +204,13 @@ class App:
         add(lambda: door_figures.families(self.server, self.local, self.remote, self.far))
         add(lambda: shim_figures.families(self.front))
         add(partial(message_figures.families, self.messenger))
+
+    def _may_come_next(self) -> Iterable[int]:
+        """Jobs that may get more in the same second as another: what their owners may have is read together."""
+        for number, me in self.malleable.jobs.items():
+            yield number
+            yield from (companion.job for companion in me.companions)
+        yield from self.moldable.jobs
 
     async def _fresh_look(self) -> Snapshot:
         return await self.observer.look(FRESH)

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,11 @@ from typing import Any
 import psutil
 import pytest
 from agents import SlurmAgent
-from site_limits import SiteLimits
 
+from emptied import empty
 from penstock.errors import NotNow, UserError
 from penstock_lab.cluster import Cluster, ClusterSpec, down, up
+from site_limits import SiteLimits
 from waiting import until
 
 # The number of the pytest process ends the name, so that sessions run side by side and those that were killed
@@ -133,22 +133,6 @@ def site_limits(enforcing: Cluster) -> Iterator[SiteLimits]:
     it = SiteLimits(enforcing)
     yield it
     it.restore()
-
-
-def empty(it: Cluster, limit: float = 60.0) -> None:
-    """Cancel every job, remove every reservation, and wait until the nodes are idle again."""
-    deadline = time.monotonic() + limit
-    while it.run_as("root", ["squeue", "-h", "-o", "%i"]).stdout.strip():
-        assert time.monotonic() < deadline, it.run_as("root", ["squeue"]).stdout
-        it.run_as("root", ["scancel", "--partition=batch"])
-        time.sleep(0.1)
-    for line in it.run_as("root", ["scontrol", "-o", "show", "reservations"]).stdout.splitlines():
-        if line.startswith("ReservationName="):  # "No reservations in the system"
-            it.run_as("root", ["scontrol", "delete", line.split()[0]])
-    at_rest = {"idle", "planned"}
-    while not {s.lower() for s in it.run_as("root", ["sinfo", "-h", "-N", "-o", "%T"]).stdout.split()} <= at_rest:
-        assert time.monotonic() < deadline, it.run_as("root", ["sinfo", "-N", "-l"]).stdout
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
 
 from penstock.api import Job, JobState, Node, Partition, Snapshot
+from penstock.core.acts import KnownJob
 from penstock.core.executor import Executor
 from penstock.slurm.base import Backend
 from penstock.state.store import Store
@@ -61,3 +63,17 @@ class ManualClock:
 
     def now(self) -> float:
         return self.at
+
+
+@dataclass
+class Doing:
+    """An act of the executor that does as a test says."""
+
+    work: Callable[[Any], Awaitable[Any]]
+    verb: str = "submit"
+    job: KnownJob | None = None
+    wish: None = None
+    companions: tuple[int, ...] = ()
+
+    async def carry_out(self, slurm: Any) -> Any:
+        return await self.work(slurm)

@@ -376,6 +376,7 @@ class SiteConfig:
     `accounting`: slurmdbd keeps the jobs; None where a backend does not say. `enforced` is AccountingStorageEnforce,
     `private` PrivateData, `controller_parameters` SlurmctldParameters, all in small letters. `scron`: users have
     crontabs in Slurm (scrontab). `mail_domain` is MailDomain: a user's address is USER@ that; empty: none is set.
+    `next_job` is the number that the next job gets (NEXT_JOB_ID) when this was read; None: a backend does not say.
     """
 
     version: tuple[int, ...]
@@ -396,6 +397,7 @@ class SiteConfig:
     controller_parameters: frozenset[str] = frozenset()
     scron: bool = False
     mail_domain: str = ""
+    next_job: int | None = None
 
     @property
     def release(self) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 from penstock.api import Decision, JobSpec, Reason, Verb
 from penstock.autoalloc.choose import AllocationShape
 from penstock.autoalloc.order import AutoAllocation, AutoOrder
+from penstock.core.acts import KnownJob, Submit
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.pool.folder import PoolFolder
-from penstock.slurm.base import Changer
 
 __all__ = ["AutoActs", "allocation_spec"]
 
@@ -29,12 +29,8 @@ class AutoActs:
     async def submit(self, allocation: AutoAllocation) -> int:
         """Ask for it; the job's number. Raises as `Executor.act`."""
         spec = allocation_spec(self._folder, self._order, allocation.name, allocation.shape)
-
-        async def request(slurm: Changer) -> int:
-            return await slurm.submit(spec)
-
         payload: Payload = {"name": spec.name, "nodes": spec.nodes, "time_limit": spec.time_limit}
-        job = await self.executor.act("submit", self.subject, payload, request, self._concern(allocation))
+        job = await self.executor.act(Submit(spec), self.subject, payload, self._concern(allocation))
         text = f"job {job}: {allocation.why}"
         details = {"job": job, "nodes": spec.nodes, "limit": spec.time_limit}
         self.executor.record(Decision(Verb.SUBMIT, self.subject, (Reason("allocation", text),), details))
@@ -43,7 +39,8 @@ class AutoActs:
     async def cancel(self, allocation: AutoAllocation, why: str) -> None:
         """Take it back. Raises as `Executor.act`."""
         assert allocation.job is not None
-        await self.executor.cancel(allocation.job, self.subject, self._concern(allocation, ends=True))
+        known = KnownJob.named(allocation.job, os.geteuid(), allocation.name)
+        await self.executor.cancel(known, self.subject, self._concern(allocation, ends=True))
         told = Reason("not-needed", f"job {allocation.job}: {why}")
         self.executor.record(Decision(Verb.CANCEL, self.subject, (told,), {"job": allocation.job}))
 
@@ -57,7 +54,7 @@ class AutoActs:
 
     def _concern(self, allocation: AutoAllocation, *, ends: bool = False) -> Concern:
         order, partitions = self._order, tuple(allocation.shape.partition.split(","))
-        return Concern("pool", os.geteuid(), allocation.job, partitions, (order.account,), (order.qos,), ends)
+        return Concern("pool", os.geteuid(), partitions, (order.account,), (order.qos,), ends)
 
 
 def allocation_spec(folder: PoolFolder, order: AutoOrder, name: str, shape: AllocationShape) -> JobSpec:

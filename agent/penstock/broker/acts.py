@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from typing import TypeVar
 
 from penstock.api import Decision, JobSpec, Reason, Verb
 from penstock.broker.bags import Array, BagRun
 from penstock.broker.clusters import ClusterView
+from penstock.core.acts import Act, Cancel, Hold, KnownJob, Release, Submit
 from penstock.core.executor import Concern, Executor, Payload
-from penstock.slurm.base import Changer
 
 __all__ = ["BagActs"]
 
@@ -27,46 +27,43 @@ class BagActs:
     async def submit(self, view: ClusterView, spec: JobSpec) -> int:
         """Send an array; its id."""
         payload: Payload = {"name": spec.name, "cluster": view.cluster, "tasks": spec.array}
-        concern = self._concern(view, None, spec.partition or "", spec.qos, ends=False)
-        job = await self._do("submit", payload, lambda slurm: view.of(slurm).submit(spec), concern)
+        concern = self._concern(view, spec.partition or "", spec.qos, ends=False)
+        job = await self._do(Submit(spec), payload, concern)
         told = Reason("placed", f"array {spec.name} (job {job}) goes to {spec.partition} of {view.cluster}")
         self._executor.record(Decision(Verb.SUBMIT, f"bag {self._run.id}", (told,)))
         return job
 
     async def hold(self, view: ClusterView, array: Array, partition: str) -> None:
         """Keep what waits of it from starting, so that some of it can be taken back."""
-        job = _job(array)
-        concern = self._concern(view, job, partition, array.qos, ends=False)
-        await self._do("hold", _payload(array), lambda slurm: view.of(slurm).hold(job), concern)
+        concern = self._concern(view, partition, array.qos, ends=False)
+        await self._do(Hold(_job(array)), _payload(array), concern)
 
     async def release(self, view: ClusterView, array: Array) -> None:
         """Let go what was held."""
-        job = _job(array)
-        concern = self._concern(view, job, "", array.qos, ends=True)
-        await self._do("release", _payload(array), lambda slurm: view.of(slurm).release(job), concern)
+        concern = self._concern(view, "", array.qos, ends=True)
+        await self._do(Release(_job(array), hold=True), _payload(array), concern)
 
     async def cancel(self, view: ClusterView, array: Array, tasks: Collection[int] = ()) -> None:
         """End it, or these of its tasks alone."""
-        job = _job(array)
-        concern = self._concern(view, job, "", array.qos, ends=True)
-        await self._do("cancel", _payload(array), lambda slurm: view.of(slurm).cancel(job, tasks), concern)
+        job, concern = array.job, self._concern(view, "", array.qos, ends=True)
+        await self._do(Cancel(_job(array), tuple(tasks)), _payload(array), concern)
         text = f"{len(tasks)} of its jobs would end sooner elsewhere" if tasks else "the bag is cancelled"
         told = Reason("withdrawn" if tasks else "cancelled", f"array {array.name} (job {job}): {text}")
         self._executor.record(Decision(Verb.CANCEL, f"bag {self._run.id}", (told,)))
 
-    async def _do(self, verb: str, payload: Payload, request: Callable[[Changer], Awaitable[T]], on: Concern) -> T:
-        return await self._executor.act(verb, f"bag {self._run.id}", payload, request, on)
+    async def _do(self, act: Act[T], payload: Payload, on: Concern) -> T:
+        return await self._executor.act(act, f"bag {self._run.id}", payload, on)
 
-    def _concern(self, view: ClusterView, job: int | None, partition: str, qos: str | None, *, ends: bool) -> Concern:
+    def _concern(self, view: ClusterView, partition: str, qos: str | None, *, ends: bool) -> Concern:
         accounts = (self._run.bag.options.get("account") or "",)
         cluster = view.cluster if view.addressed else ""  # numbers are a cluster's own
-        return Concern("select", os.geteuid(), job, (partition,), accounts, (qos or "",), ends, cluster)
+        return Concern("select", os.geteuid(), (partition,), accounts, (qos or "",), ends, cluster)
 
 
 def _payload(array: Array) -> Payload:
     return {"name": array.name, "cluster": array.cluster, "job": array.job}
 
 
-def _job(array: Array) -> int:
+def _job(array: Array) -> KnownJob:
     assert array.job is not None
-    return array.job
+    return KnownJob.named(array.job, os.geteuid(), array.name)

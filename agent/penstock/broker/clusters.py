@@ -11,7 +11,7 @@ from penstock.api import SiteConfig, Snapshot
 from penstock.core.observe import Observer
 from penstock.errors import PenstockError, SlurmUnavailable, UserError
 from penstock.future.turns import believed
-from penstock.slurm.base import Changer, Reader
+from penstock.slurm.base import Reader
 
 __all__ = ["ClusterView", "view_clusters"]
 
@@ -26,10 +26,6 @@ class ClusterView:
     snapshot: Snapshot
     backend: Reader
     addressed: bool = False
-
-    def of(self, slurm: Changer) -> Changer:
-        """What changes this cluster."""
-        return slurm.on(self.cluster) if self.addressed else slurm
 
 
 async def view_clusters(backend: Reader, only: Collection[str] = ()) -> tuple[list[ClusterView], list[str]]:

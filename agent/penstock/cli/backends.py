@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from penstock.config import Config
 from penstock.errors import NotFound, PenstockError
 from penstock.slurm.base import Reader
+
+if TYPE_CHECKING:
+    from penstock.core.acts import KnownJob
 
 __all__ = ["backend_of", "cancel_all"]
 
@@ -24,8 +28,9 @@ async def backend_of(config: Config) -> AsyncIterator[Reader]:
         await backend.close()
 
 
-async def cancel_all(config: Config, jobs: Sequence[int], owner: int) -> list[str]:
-    """Cancel jobs of this user, the last first, so that none starts meanwhile; what went wrong."""
+async def cancel_all(config: Config, jobs: Sequence[KnownJob]) -> list[str]:
+    """Cancel these jobs, the last first, so that none starts meanwhile; what went wrong. A number under which Slurm has
+    another job by now is left alone."""
     from penstock.cli.acting import acting  # what acts is slow to load, and most commands only look
     from penstock.core.executor import Concern
 
@@ -33,9 +38,9 @@ async def cancel_all(config: Config, jobs: Sequence[int], owner: int) -> list[st
     async with acting(config) as hand:
         for job in reversed(jobs):
             try:
-                await hand.executor.cancel(job, f"job {job}", Concern("workflows", owner))
+                await hand.executor.cancel(job, f"job {job.number}", Concern("workflows", job.uid))
             except NotFound:
                 continue
             except PenstockError as e:
-                failed.append(f"{job}: {e}")
+                failed.append(f"{job.number}: {e}")
     return failed

@@ -17,7 +17,7 @@ from penstock.config import Config
 from penstock.errors import LeftAlone, PenstockError
 from penstock.sbatch.options import CommandLine
 from penstock.sbatch.remembered import Remembered, SubmittedJobs, cluster_name
-from penstock.sbatch.submission import in_queue
+from penstock.sbatch.submission import as_seen, in_queue
 from penstock.slurm.dependencies import jobs_named, renamed, singleton
 from penstock.state.leadership import acts_path
 
@@ -74,7 +74,9 @@ class Chaining:
         known = [k for number in (*jobs_named(dependency), *sorted(near)) if (k := self.jobs.get(number)) is not None]
         self.jobs.add(mine)
         if known:
-            links = [*map(_link, {k.job: k for k in known}.values()), {**_link(mine), "near": sorted(near)}]
+            called, born = as_seen(job)
+            new = {**_link(mine), "near": sorted(near), "called_in_slurm": called, "born": born}
+            links = [*map(_link, {k.job: k for k in known}.values()), new]
             with contextlib.suppress(LeftAlone):  # all is off
                 ask_or_leave(self.config, "follow", {"links": links}, timeout=_TIMEOUT, hint=_HINT)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from penstock.cli.acting import acting
 from penstock.config import Config
+from penstock.core.acts import KnownJob, Retarget
 from penstock.core.executor import Concern, Payload
 from penstock.errors import PenstockError
 from penstock.workflow.owned import moved as moved_dependency
@@ -36,13 +37,7 @@ async def _follow_moved(config: Config, run: WorkflowRun, places: Sequence[int],
             concern = Concern.of("workflows", job, ends=True)  # what its owner asks for by `retry`, whatever is paused
             payload: Payload = {"job": job.id, "dependency": wanted}
             try:
-                await hand.executor.act(
-                    "change",
-                    f"job {job.id}",
-                    payload,
-                    lambda slurm, job=job.id, wanted=wanted: slurm.update(job, dependency=wanted),  # type: ignore[misc]
-                    concern,
-                )
+                await hand.executor.act(Retarget(KnownJob.of(job), wanted), f"job {job.id}", payload, concern)
             except PenstockError as e:
                 failed.append(f"job {job.id} waits for the old job still, `scontrol update jobid={job.id} "
                               f"dependency={wanted}` mends that: {e}")  # fmt: skip

@@ -13,8 +13,9 @@ from penstock.cli.backends import backend_of, cancel_all
 from penstock.cli.door import ask_or_leave, plan_stages
 from penstock.cli.keeping import KEEPS_BACK, check_agent
 from penstock.config import Config
+from penstock.core.acts import KnownJob
 from penstock.errors import PenstockError
-from penstock.sbatch.submission import submit
+from penstock.sbatch.submission import as_seen, submit
 from penstock.slurm.parse import format_minutes
 from penstock.slurm.sbatch_options import asked_words
 from penstock.workflow.checks import check_against, check_units
@@ -60,6 +61,7 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
     check_agent(plan_stages(config, request))
     token = secrets.token_hex(3)
     jobs: dict[str, int] = {}
+    called: dict[str, str] = {}
     try:
         for unit, stage in zip(units, stages, strict=True):
             spec = job_spec(workflow, unit, token, 1, ())
@@ -70,11 +72,14 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
             code = done.end()
             if done.job is None:
                 raise PenstockError(f"stage {unit.name} was not submitted (sbatch ended with {code})")
-            jobs[unit.name] = done.job
+            jobs[unit.name], called[unit.name] = done.job, spec.name
+            _, born = as_seen(done.job)
+            stage |= {"called_in_slurm": spec.name, "born": born}
             stage |= {"job": done.job, "order": {"words": words, "workdir": workflow.workdir or ".", "script": script}}
         answer = ask_or_leave(config, "guide", request)
     except BaseException:
-        asyncio.run(cancel_all(config, list(jobs.values()), os.geteuid()))
+        sent = [KnownJob.named(job, os.geteuid(), called[name]) for name, job in jobs.items()]
+        asyncio.run(cancel_all(config, sent))
         raise
     return None if answer is None else int(answer["run"])
 

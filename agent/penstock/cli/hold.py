@@ -25,6 +25,7 @@ from penstock.cli.packing import pool_commands
 from penstock.cli.planning import LiveSource, Where, cluster_options
 from penstock.cli.times import TIME
 from penstock.config import load
+from penstock.core.acts import Reserve
 from penstock.core.executor import Concern, Payload
 from penstock.core.viewing import take_snapshot
 from penstock.errors import Infeasible, NotNow, PenstockError, UserError
@@ -272,11 +273,9 @@ def grant(request: Path) -> None:
             if spec.start + spec.duration <= hand.slurm.now():
                 # Whoever has kept a copy of the file could have it granted again, unpaid.
                 raise UserError(f"{request}: what it asks for was over before now")
-            concern = Concern("slots", _uid(spec.users), None, (spec.partition or "",))
+            concern = Concern("slots", _uid(spec.users), (spec.partition or "",))
             payload: Payload = {"slot": spec.name, "nodes": spec.nodes}
-            made = await hand.executor.act(
-                "reserve", f"request {spec.name}", payload, lambda slurm: slurm.reserve(spec), concern
-            )
+            made = await hand.executor.act(Reserve(spec), f"request {spec.name}", payload, concern)
             return ",".join(made.nodes)
 
     # The ledger that pays for it is that of whoever asked.

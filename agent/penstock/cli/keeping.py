@@ -13,6 +13,7 @@ from typing import Any, Final
 from penstock.api import FAR
 from penstock.cli.acting import acting
 from penstock.config import Config
+from penstock.core.acts import KnownJob, PutOff, Release
 from penstock.core.executor import Concern
 from penstock.errors import NotFound, PenstockError
 from penstock.workflow.state import Kept
@@ -45,9 +46,7 @@ async def _put_off(config: Config, job: int) -> float | None:
         now = hand.slurm.now()
         # Its user has asked for it by submitting a stage: no pause keeps it held for good.
         concern = Concern.of("workflows", seen, ends=True)
-        subject = f"job {job}"
-        await hand.executor.act(
-            "put off", subject, {"job": job, "begin": FAR}, lambda slurm: slurm.update(job, begin=FAR), concern
-        )
-        await hand.executor.act("release", subject, {"job": job}, lambda slurm: slurm.release(job), concern)
+        subject, known = f"job {job}", KnownJob.of(seen)
+        await hand.executor.act(PutOff(known), subject, {"job": job, "begin": FAR}, concern)
+        await hand.executor.act(Release(known, hold=True), subject, {"job": job}, concern)
     return seen.eligible if seen.eligible is not None and seen.eligible > now else None

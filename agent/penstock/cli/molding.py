@@ -13,6 +13,7 @@ from penstock.ipc.client import ask_agent
 from penstock.moldable.model import read_checkpoint, read_shapes
 from penstock.sbatch.directives import Request
 from penstock.sbatch.options import CommandLine
+from penstock.sbatch.submission import as_seen
 
 __all__ = ["first_shape", "tell_shapes"]
 
@@ -40,7 +41,7 @@ def first_shape(config: Config, asked: Request, line: CommandLine, script: Comma
 
 def tell_shapes(config: Config, asked: Request, job: int, folder: str | None) -> None:
     """The job is submitted; from now on its shape follows the queue."""
-    told = {"job": job, "shapes": asked.moldable, "checkpoint": None}
+    told = {"job": job, "shapes": asked.moldable, "checkpoint": None, "born": as_seen(job)[1]}
     if asked.checkpoint is not None:
         saves = read_checkpoint(asked.checkpoint)
         told["checkpoint"] = f"{saves.signal}:{Path(folder or '.').absolute() / saves.file}"

@@ -26,7 +26,7 @@ from penstock.fronts.words import named as given_name
 from penstock.sbatch.directives import Request, sbatch_lines
 from penstock.sbatch.moldable import moldable
 from penstock.sbatch.options import CommandLine, parse
-from penstock.sbatch.submission import Submitted, submit
+from penstock.sbatch.submission import Submitted, as_seen, submit
 from penstock.slurm.dependencies import renamed
 from penstock.slurm.parse import ParseError
 from penstock.workflow.state import Kept, StageRun, WorkflowRun
@@ -218,7 +218,9 @@ def submit_stage(
             kept = Kept.BEGIN
         except PenstockError as e:  # its hold keeps it as well, and Slurm the time that its owner gave
             click.echo(f"penstock: job {done.job} is held until it is due: {e}", err=True)
-    stage |= {"job": done.job, "kept": kept.value, "base": base, "order": order}
+    called, born = as_seen(done.job)
+    seen = {"called_in_slurm": called, "born": born}
+    stage |= {"job": done.job, "kept": kept.value, "base": base, "order": order, **seen}
     try:
         ask_or_leave(config, "guide", registration)
     except PenstockError as e:

@@ -20,6 +20,7 @@ from penstock.errors import Infeasible, PenstockError, UserError
 from penstock.sbatch.directives import parse_more
 from penstock.values.durations import duration_text
 from penstock.workflow.formats import load_workflow
+from penstock.workflow.identity import known_job
 from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.state import StagePhase, WorkflowRun
 
@@ -122,7 +123,7 @@ def cancel(workflow: str, as_json: bool) -> None:
     else:
         ask_or_leave(config, "cancel", {"run": run.number})
     if run.owned and (jobs := list(run.owned.jobs())):
-        failed = asyncio.run(cancel_all(config, jobs, run.owned.uid))
+        failed = asyncio.run(cancel_all(config, [known_job(run.owned, job, run.owned.uid) for job in jobs]))
     if as_json:
         emit_json({"run": run.number or run.name, "jobs": jobs, "failed": failed})
     else:
@@ -214,7 +215,8 @@ def _again(config: Config, shown_run: Shown, run: WorkflowRun, stage: str | None
     waiting = [i for i in run.following(broken) if run.stages[i].stands_by]
     kept = [i for i in waiting if not run.stages[i].mine.chained]
     jobs = [job for i in kept if (job := run.stages[i].job) is not None]
-    failed = asyncio.run(cancel_all(config, jobs, run.uid)) if jobs else []
+    known = [known_job(run, job, run.uid) for job in jobs]
+    failed = asyncio.run(cancel_all(config, known)) if jobs else []
     if failed:
         raise PenstockError(f"jobs that come after it could not be cancelled: {'; '.join(failed)}")
     found: dict[str, tuple[int, str | None]] = {}

@@ -1,8 +1,9 @@
 """The one hand that changes Slurm: intent into the journal first, then the request, then how it went; backs off where
 it fails.
 
-Whatever wants to change something calls `act`; nobody else is given a `Changer`. The pauses are asked here once more,
-right before the act, whoever has asked it before, and a job that is changed is looked at: it must still be its owner's.
+Whatever wants to change something calls `act` with one of `core.acts`; nothing else is given a `Changer`. Right before
+the act the executor asks the pauses once more, looks at the job that is changed, which must be the very one that was
+meant (a number alone is none), and has `core.verdicts` say whether its owner may have what the act gives.
 If the agent is killed between the two entries, the intent stays open and whoever owns the subject reads back from Slurm
 what became of it (each act has a unique name or is idempotent).
 """
@@ -14,15 +15,18 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from penstock.api import Decision, Job, Snapshot
 from penstock.audit.auditor import Auditor
 from penstock.audit.record import RecordOutcome
+from penstock.core.acts import Act, Cancel, KnownJob
 from penstock.core.numbering import Numbering
 from penstock.core.pauses import PauseControl
+from penstock.core.verdicts import FRESH, PASSING, Verdicts
 from penstock.errors import (
     LeftAlone,
+    NotFound,
     NotNow,
     NotPermitted,
     OutcomeUnknown,
@@ -33,14 +37,11 @@ from penstock.errors import (
 )
 from penstock.host.clock import Clock, Rest
 from penstock.host.logs import get_logger
-from penstock.slurm.base import Backend, Changer
+from penstock.slurm.base import Backend
 from penstock.slurm.meter import asking_for
 from penstock.state.store import Store
 
 __all__ = ["FRESH", "Concern", "Executor", "Payload"]
-
-FRESH: Final = 1.0
-"""Seconds: a look that is older than this is none to act on."""
 
 T = TypeVar("T")
 Payload = Mapping[str, str | float | None]
@@ -60,8 +61,8 @@ class _Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """Whose jobs an act is about: `feature` is one of `pauses.FEATURES`, `owner` the uid of their user, `job` the one
-    that is changed, if there is one yet. `partitions`, `accounts` and `qos` are where it is, as far as is known.
+    """Whose jobs an act is about: `feature` is one of `pauses.FEATURES`, `owner` the uid of their user. `partitions`,
+    `accounts` and `qos` are where the job is, as far as is known.
 
     `cluster` names the one where the job is; empty: the one that is asked when none is named. `decided` is the picture
     on which the act was decided, which may be as old as the interval between looks: if the job stands otherwise by now
@@ -71,7 +72,6 @@ class Concern:
 
     feature: str
     owner: int
-    job: int | None = None
     partitions: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
     qos: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class Concern:
     @classmethod
     def of(cls, feature: str, job: Job, *, ends: bool = False) -> Concern:
         """About a job as Slurm shows it."""
-        return cls(feature, job.uid, job.id, (job.partition,), (job.account,), (job.qos,), ends)
+        return cls(feature, job.uid, (job.partition,), (job.account,), (job.qos,), ends)
 
 
 class Executor:
@@ -113,6 +113,7 @@ class Executor:
         self._look = look or self._glance
         self._glanced: dict[str, Snapshot] = {}
         self._numbering: dict[str, Numbering] = {}
+        self.verdicts = Verdicts(slurm, clock)
         self._scale = scale
         self._may_act = may_act
         self.pause_control = PauseControl(store)
@@ -154,37 +155,25 @@ class Executor:
         rest = trouble.rest if trouble else Rest()
         return max(self.paused_until, rest.until if rest.lasts(self._clock.now()) else 0.0)
 
-    async def act(
-        self,
-        verb: str,
-        subject: str,
-        payload: Payload,
-        request: Callable[[Changer], Awaitable[T]],
-        concern: Concern,
-    ) -> T:
+    async def act(self, act: Act[T], subject: str, payload: Payload, concern: Concern) -> T:
         """Journal, request, journal; the request's answer. Its errors pass through after the back-off is set.
 
-        Raises LeftAlone where what it is about is paused or not allowed, NotNow or NotPermitted where the job that it
-        changes cannot be looked at or is somebody else's by now, Overtaken where that is not as it was decided on, and
-        AuditUnwritable where it could not be written down that it was done for somebody else; nothing is journaled
-        then.
+        Nothing is journaled, and these are raised, where the act may not be: LeftAlone where what it is about is paused
+        or not allowed; NotFound where the job is gone, whether or not another has its number now; NotPermitted where
+        it is somebody else's, or its owner may not have what the act gives; NotNow where neither can be looked at;
+        Overtaken where the job is not as it was decided on; AuditUnwritable where it could not be written down that it
+        was done for somebody else.
         """
         with asking_for(concern.feature, concern.owner):
-            return await self._act(verb, subject, payload, request, concern)
+            return await self._act(act, subject, payload, concern)
 
-    async def _act(
-        self,
-        verb: str,
-        subject: str,
-        payload: Payload,
-        request: Callable[[Changer], Awaitable[T]],
-        concern: Concern,
-    ) -> T:
+    async def _act(self, act: Act[T], subject: str, payload: Payload, concern: Concern) -> T:
+        verb, job = act.verb, None if act.job is None else act.job.number
         self.check(concern)
         try:
-            await self._verify(concern)
-        except NotPermitted as e:
-            self._audit.act(verb, subject, concern.owner, payload, concern.job, RecordOutcome.REFUSED, e)
+            await self._verify(act, concern)
+        except (NotPermitted, NotFound) as e:
+            self._audit.act(verb, subject, concern.owner, payload, job, RecordOutcome.REFUSED, e)
             raise
         self.check(concern)  # somebody may have been told meanwhile that it is paused
         if concern.owner != os.geteuid():
@@ -197,22 +186,22 @@ class Executor:
             self._may_act()
             asked = True
             try:
-                answer = await request(self._slurm)
+                answer = await act.carry_out(self._slurm.on(concern.cluster) if concern.cluster else self._slurm)
             finally:
-                if concern.job is not None:
-                    self.on_act([concern.job], concern.owner)
+                if job is not None:
+                    self.on_act([job], concern.owner)
         except PenstockError as e:
             state = "unknown" if isinstance(e, OutcomeUnknown) else "failed"
             if asked and not (isinstance(e, NotNow) and e.again_in is not None):  # that was not asked of Slurm
-                tell(concern.job, RecordOutcome(state), e)
+                tell(job, RecordOutcome(state), e)
             self._failed(verb, subject, intent, state, e)
             raise
         except BaseException as e:
-            tell(concern.job, RecordOutcome.UNKNOWN, e)
+            tell(job, RecordOutcome.UNKNOWN, e)
             self._settle(intent, "unknown", repr(e))
             raise
-        made = answer if concern.job is None and isinstance(answer, int) else concern.job
-        if made is not None and concern.job is None:
+        made = answer if job is None and isinstance(answer, int) else job
+        if made is not None and job is None:
             self.on_act([made], concern.owner)
         tell(made, RecordOutcome.DONE)
         self.outcomes[verb, "done"] += 1
@@ -226,13 +215,9 @@ class Executor:
         """Keep why something is done or left, for `penstock explain`."""
         self._store.record(decision, self._clock.now())
 
-    async def cancel(self, job: int, subject: str, concern: Concern) -> None:
+    async def cancel(self, job: KnownJob, subject: str, concern: Concern) -> None:
         """End a job: an act like any other, and done whatever is paused."""
-
-        async def request(slurm: Changer) -> None:
-            await slurm.cancel(job)
-
-        await self.act("cancel", subject, {"job": job}, request, replace(concern, job=job, ends=True))
+        await self.act(Cancel(job), subject, {"job": job.number}, replace(concern, ends=True))
 
     def check(self, concern: Concern) -> None:
         """Raises LeftAlone if what an act is about is paused or not allowed."""
@@ -249,21 +234,47 @@ class Executor:
         if held is not None:
             raise LeftAlone(held.text)
 
-    async def _verify(self, concern: Concern) -> None:
-        """Look at the job. One that is not there is left to Slurm's answer: it may be younger than the look."""
-        if concern.job is None:
+    async def _verify(self, act: Act[T], concern: Concern) -> None:
+        """Look at the job: is it the one that was meant, as it was decided on, and may it have what it is to get? One
+        that was never seen is left to Slurm's answer: it may be younger than the look."""
+        if act.job is None:
             return
+        job, number = act.job, act.job.number
         seen = await (self._glance(concern.cluster) if concern.cluster else self._look())
         if not seen.usable:
-            raise NotNow(f"job {concern.job} cannot be looked at: {'; '.join(seen.problems)}")
-        for job in (seen.jobs.get(concern.job), *(j for j in seen.jobs.values() if j.array_job == concern.job)):
-            if job is not None and not self._owns(concern.owner, job):
-                raise NotPermitted(f"job {concern.job} now belongs to {job.user}: its number was another job's before")
+            raise NotNow(f"job {number} cannot be looked at: {'; '.join(seen.problems)}")
+        head = seen.jobs.get(number)
+        rows = [] if head is None else [head]
+        rows += _tasks(seen, number)
+        for row in rows:
+            if not self._owns(job.uid, row):
+                raise NotPermitted(f"job {number} now belongs to {row.user}: its number was another job's before")
+        await self._identify(job, rows, concern.cluster)
         then = concern.decided
-        if then is None or then.taken_at == seen.taken_at:
+        if then is not None and then.taken_at != seen.taken_at and _standing(then, number) != _standing(seen, number):
+            raise Overtaken(f"job {number} has changed since this was decided: it is decided anew")
+        if act.wish is None:
             return
-        if _standing(then, concern.job) != _standing(seen, concern.job):
-            raise Overtaken(f"job {concern.job} has changed since this was decided: it is decided anew")
+        if not rows:
+            raise NotFound(f"job {number} is not in the queue")
+        held = [one for n in act.companions if (one := seen.jobs.get(n)) is not None and one.state.holds_nodes]
+        why = await self.verdicts.against(rows[0], held, act.wish, seen, counts=True)
+        if why is not None:
+            raise NotNow(why.text) if why.code in PASSING else NotPermitted(why.text)
+
+    async def _identify(self, job: KnownJob, rows: Sequence[Job], cluster: str) -> None:
+        """Raises NotFound where these rows of the job's number are not the job that was meant."""
+        another = f"job {job.number} is gone: Slurm has given its number to another job"
+        if job.submit is not None:
+            if not rows:
+                raise NotFound(f"job {job.number} is not in the queue any more")
+            if all(row.submit != job.submit for row in rows):
+                raise NotFound(another)
+        elif job.name and rows:
+            asked = self._slurm.on(cluster) if cluster else self._slurm
+            named = await asked.find(job.name, None if self._owns(os.geteuid(), rows[0]) else job.uid)
+            if job.number not in named and not any(row.id in named for row in rows):
+                raise NotFound(another)
 
     def _owns(self, uid: int, job: Job) -> bool:
         # Whom this process acts as in Slurm is told by name: in a simulation it may be anybody.
@@ -328,11 +339,26 @@ class Executor:
 def _standing(picture: Snapshot, job: int) -> frozenset[tuple[object, ...]]:
     """What a change of the job goes by; of an array whose tasks have all begun, of all of these."""
     waiting = picture.jobs.get(job)
-    rows = [waiting] if waiting is not None else [row for row in picture.jobs.values() if row.array_job == job]
+    rows = [waiting] if waiting is not None else _tasks(picture, job)
     return frozenset(
-        (row.id, row.uid, row.state, row.held, row.held and row.reason, row.put_off, row.dependency, row.restarts)
+        (
+            row.id,
+            row.uid,
+            row.submit,
+            row.state,
+            row.held,
+            row.held and row.reason,
+            row.put_off,
+            row.dependency,
+            row.restarts,
+        )
         for row in rows
     )
+
+
+def _tasks(picture: Snapshot, job: int) -> list[Job]:
+    """Those of an array that it shows apart."""
+    return [row for row in picture.jobs.values() if row.array_job == job and row.id != job]
 
 
 def _named(names: Iterable[str]) -> list[str]:

@@ -17,10 +17,24 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 from penstock.api import Job, Limit, LimitHolder, Owner, OwnerLimits, Reason, plural
 
-__all__ = ["Extension", "Growth", "RunningUse", "after", "binding", "held", "obstacle", "owner_of", "said"]
+__all__ = [
+    "Extension",
+    "Growth",
+    "Joining",
+    "RunningUse",
+    "Shape",
+    "Wish",
+    "after",
+    "binding",
+    "held",
+    "obstacle",
+    "owner_of",
+    "said",
+]
 
 _SLACK = 1.0  # seconds by which clocks and sums of times may differ
 _MINUTE = 60.0
@@ -58,7 +72,28 @@ class Extension:
     time_limit: float
 
 
-Wish = Growth | Extension
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """The wish to have `nodes` that another job of the owner's holds already: it counts in shared limits as before."""
+
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The wish of a job that waits for this size: `nodes` in all, and a time limit (s), which Slurm rounds up to
+    whole minutes.
+
+    `judged`: Slurm judges the job by its owner's limits when it starts. It does not do that for what an Operator has
+    set: of the wall time it judges nothing more, of what many jobs share not all (run on 22.05.8, tests/behaviour).
+    """
+
+    nodes: int
+    time_limit: float
+    judged: bool = True
+
+
+Wish = Growth | Extension | Joining | Shape
 
 
 def owner_of(job: Job) -> Owner:
@@ -133,10 +168,21 @@ def after(known: Sequence[OwnerLimits], owner: Owner, job: RunningUse, growth: G
 # -- what is added -----------------------------------------------------------------------------------------------------
 
 
+class Sharing(Enum):
+    """How what a job is to get stands to limits that many jobs share."""
+
+    IN_USE = auto()  # it counts beside what is in use
+    ALONE = auto()  # Slurm counts the others, when the job starts
+    FORGETS = auto()  # the same, but some limits Slurm would forget then: none of these may be there
+    NOT = auto()  # it is counted already
+
+
 @dataclass(frozen=True, slots=True)
 class _Extra:
     """What a wish comes to: the TRES that are `added` and the `total` then, TRES-minutes that are added (`minutes`),
     how long the job will have run (`time`, s), how much of that is to come (`ahead`, s), and how many `jobs` it takes.
+
+    `shared`: how it stands to limits that many jobs share.
     """
 
     added: Mapping[str, float]
@@ -146,6 +192,7 @@ class _Extra:
     ahead: float
     jobs: int
     asked: str
+    shared: Sharing = Sharing.IN_USE
 
     @staticmethod
     def of(job: RunningUse, wish: Wish, factor: float) -> _Extra | None:
@@ -163,6 +210,18 @@ class _Extra:
         nodes = max(job.tres.get("node", 1.0), 1.0)
         each = {name: amount / nodes for name, amount in job.tres.items()}
         each["node"] = 1.0
+        if isinstance(wish, Shape):
+            limit = _MINUTE * math.ceil(wish.time_limit / _MINUTE - 1e-9)
+            total = {name: amount * wish.nodes for name, amount in each.items()}
+            minutes = {name: amount * limit / _MINUTE * factor for name, amount in total.items()}
+            asked = f"{_nodes(wish.nodes)} for {_time(limit)} were requested"
+            shared = Sharing.ALONE if wish.judged else Sharing.FORGETS
+            return _Extra(total, total, minutes, limit, limit, 0, asked, shared)
+        if isinstance(wish, Joining):
+            added = {name: amount * wish.nodes for name, amount in each.items()}
+            total = {name: job.tres.get(name, 0.0) + amount for name, amount in added.items()}
+            asked = f"{_nodes(wish.nodes)} more were to become its own"
+            return _Extra(added, total, {}, 0.0, 0.0, 0, asked, Sharing.NOT)
         each["cpu"] = math.ceil(each.get("cpu", 0.0) - 1e-9) if wish.cpus is None else wish.cpus
         added = {name: amount * wish.nodes for name, amount in each.items()}
         seconds = max(wish.seconds, 0.0)
@@ -189,6 +248,9 @@ def _of_partition(known: OwnerLimits, extra: _Extra) -> Reason | None:
     # Flags of a QOS that let its jobs pass by limits of the partition.
     free = {flag.lower() for holder in known.qos for flag in holder.flags}
     name, nodes, most = f"partition {partition.name}", extra.total.get("node", 0.0), partition.max_nodes
+    if extra.added and not partition.min_nodes <= nodes and "partitionminnodes" not in free:
+        text = f"{name} has MinNodes {partition.min_nodes}, and it would have {nodes:g}: {extra.asked}"
+        return Reason("partition-min-nodes", text)
     if extra.added and most is not None and nodes > most and "partitionmaxnodes" not in free:
         text = f"{name} has MaxNodes {most}, and it would have {nodes:g}: {extra.asked}"
         return Reason("partition-max-nodes", text)
@@ -239,8 +301,15 @@ def _against(holder: LimitHolder, limit: Limit, extra: _Extra, job: RunningUse) 
             return None
         text = f"{said(holder, limit)}, and it would have {_amount(limit, more)}: {extra.asked}"
         return Reason(_code(limit), text)
-    if more <= 0.0:
+    if more <= 0.0 or extra.shared is Sharing.NOT:
         return None
+    if extra.shared is Sharing.FORGETS and _forgotten(limit):
+        text = f"{said(holder, limit)}, which Slurm no longer holds a job to whose size an operator has set"
+        return Reason("shared-limit", f"{text}: {extra.asked}")
+    if extra.shared is not Sharing.IN_USE:
+        if more <= limit.value:
+            return None
+        return Reason(_code(limit), f"{said(holder, limit)}, and it alone needs {_amount(limit, more)}: {extra.asked}")
     if limit.used is None:
         return _not_known(f"how much is used of {said(holder, limit)}")
     if limit.used + more <= limit.value:
@@ -269,6 +338,12 @@ def _more(limit: Limit, extra: _Extra) -> float | None:
     if "TRES" in name:  # GrpTRES, MaxTRESPerUser, MaxTRESPerAccount
         return extra.added.get(tres, 0.0)
     return float(extra.jobs)  # GrpJobs, MaxJobs, MaxSubmitJobs…
+
+
+def _forgotten(limit: Limit) -> bool:
+    """Whether Slurm no longer holds a job to this limit whose nodes, processors and time limit an operator has set."""
+    set_by_operator = "TRES" in limit.name and "Mins" not in limit.name and limit.tres in ("node", "cpu")
+    return set_by_operator or limit.name == "GrpWall"
 
 
 def _used_more(limit: Limit, extra: _Extra) -> Limit:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 from penstock.api import Decision, Job, JobSpec, Reason, Reservation, ReservationSpec, Verb
+from penstock.core.acts import Act as SlurmAct
+from penstock.core.acts import AskOperator, KnownJob, MoveReservation, Reserve, Submit, Unreserve
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.errors import (
     Infeasible,
@@ -24,7 +26,7 @@ from penstock.errors import (
 from penstock.holding import requests
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Act, Hold, HoldPhase, Limits, Seen, WantedSlot, step
-from penstock.slurm.base import Changer, Reader
+from penstock.slurm.base import Reader
 
 __all__ = ["NOT_PERMITTED", "Holds", "RequestFolder", "ReservationView"]
 
@@ -145,8 +147,8 @@ class Holds:
         wanted = hold.wanted
         length = wanted.duration + wanted.margin
         payload: Payload = {"slot": wanted.name, "start": start, "nodes": ",".join(nodes)}
-        request = lambda slurm: slurm.move_reservation(wanted.name, start, length, nodes)  # noqa: E731
-        moved = await self._executor.act("change", f"hold {number}", payload, request, _concern(wanted))
+        act = MoveReservation(wanted.name, start, length, tuple(nodes))
+        moved = await self._executor.act(act, f"hold {number}", payload, _concern(wanted))
         return self._adopt(number, hold, moved)
 
     def _adopt(self, number: int, hold: Hold, seen: Reservation) -> Hold:
@@ -214,44 +216,35 @@ class Holds:
         wanted, backend = hold.wanted, self._backend
         if act is Act.RESERVE:
             spec = self._spec(wanted)
-            view.made(await self._act(act, number, hold, lambda slurm: slurm.reserve(spec)))
+            view.made(await self._act(act, number, hold, Reserve(spec)))
         elif act is Act.UNRESERVE:
-            await self._act(act, number, hold, lambda slurm: slurm.unreserve(wanted.name))
+            await self._act(act, number, hold, Unreserve(wanted.name))
             view.dropped(wanted.name)
         elif act is Act.SUBMIT:
             if not await backend.find(wanted.name):
                 view.forget()
-                job = await self._act(act, number, hold, lambda slurm: slurm.submit(_idle_job(wanted)))
+                job = await self._act(act, number, hold, Submit(_idle_job(wanted)))
                 self._ledger.store(number, replace(hold, job=job), (), backend.now())
         elif act is Act.CANCEL:
             for job in await backend.find(wanted.name):
                 view.forget()
                 try:
-                    await self._executor.cancel(job, f"hold {number}", _concern(wanted))
+                    known = KnownJob.named(job, os.geteuid(), wanted.name)
+                    await self._executor.cancel(known, f"hold {number}", _concern(wanted))
                 except NotFound:
                     continue
         elif act is Act.WRITE_REQUEST:
-
-            async def ask(_slurm: Changer) -> None:
-                self._request(number, hold)
-
-            await self._act(act, number, hold, ask)
+            await self._act(act, number, hold, AskOperator(lambda: self._request(number, hold)))
         else:
             if self._requested is not None:
                 requests.drop(self._requested.folder, wanted.name)
             self._ledger.store(number, replace(hold, requested=False), (), backend.now())
 
-    async def _act(
-        self,
-        act: Act,
-        number: int,
-        hold: Hold,
-        request: Callable[[Changer], Awaitable[T]],
-    ) -> T:
+    async def _act(self, act: Act, number: int, hold: Hold, asked: SlurmAct[T]) -> T:
         wanted = hold.wanted
         payload: Payload = {"slot": wanted.name, "nodes": wanted.nodes}
-        concern = replace(_concern(wanted), job=hold.job, ends=act is Act.UNRESERVE)
-        answer = await self._executor.act(act.value, f"hold {number}", payload, request, concern)
+        concern = replace(_concern(wanted), ends=act is Act.UNRESERVE)
+        answer = await self._executor.act(asked, f"hold {number}", payload, concern)
         if act in _VERBS:
             why = hold.reason or f"the slot {wanted.name}, {hold.phase}"
             self._executor.record(Decision(_VERBS[act], f"hold {number}", (Reason(act.value, why),)))
@@ -287,7 +280,7 @@ class Holds:
 
 def _concern(wanted: WantedSlot) -> Concern:
     # Whoever holds slots does so for themselves: the ledger is theirs, and so are the jobs.
-    return Concern("slots", os.geteuid(), None, (wanted.partition,), (wanted.account,))
+    return Concern("slots", os.geteuid(), (wanted.partition,), (wanted.account,))
 
 
 # It leaves the pool by itself before. If it has not, what the pool still runs ends as if the allocation did, and is

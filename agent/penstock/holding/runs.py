@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from penstock.api import AccountingRecord, Decision, Job, Reason, Snapshot, Verb
+from penstock.core.acts import KnownJob, PutIntoReservation, Unreserve
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.errors import Infeasible, LeftAlone, NotFound, NotNow, NotPermitted, PenstockError
 from penstock.holding.holds import Holds
@@ -35,6 +36,7 @@ from penstock.provision.repair import (
 from penstock.slurm.base import Reader
 from penstock.waits.base import Estimate
 from penstock.workflow.carrying import Carrier, subject_of
+from penstock.workflow.identity import known_job
 from penstock.workflow.instructions import Finished, RunStep, SlurmView, Submit
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import RunPhase, StageRun, StageSlot, WorkflowRun
@@ -149,7 +151,7 @@ class ReservedRuns:
     def _concern(self, run: WorkflowRun) -> Concern:
         wanted = [self._ledger.hold(stage.held.hold).wanted for stage in run.stages]
         partitions, accounts = {w.partition for w in wanted}, {w.account for w in wanted}
-        return Concern("workflows", os.geteuid(), None, (*partitions,), (*accounts,), (run.qos,))
+        return Concern("workflows", os.geteuid(), (*partitions,), (*accounts,), (run.qos,))
 
     async def _tend(self, page: _Page, carrier: Carrier, finder: Finder, news: list[str]) -> None:
         await carrier.settle(page.run.id)
@@ -322,13 +324,8 @@ class ReservedRuns:
         """Have a job that waits stand for another slot. Whether it does."""
         payload: Payload = {"job": job, "slot": slot}
         try:
-            await self._executor.act(
-                "change",
-                subject_of(page.run, stage.name),
-                payload,
-                lambda slurm: slurm.update(job, reservation=slot),
-                self._concern(page.run),
-            )
+            act = PutIntoReservation(known_job(page.run, job, os.geteuid()), slot)
+            await self._executor.act(act, subject_of(page.run, stage.name), payload, self._concern(page.run))
         except (Infeasible, NotPermitted):
             return False
         return True
@@ -354,7 +351,7 @@ class ReservedRuns:
             for job in jobs:
                 if (job.reservation == slot or job.id in mine) and not job.state.ended:
                     try:
-                        await self._executor.cancel(job.id, subject, concern)
+                        await self._executor.cancel(KnownJob.of(job), subject, concern)
                     except NotFound:
                         continue
             await self._holds.cancel(number)
@@ -370,7 +367,7 @@ class ReservedRuns:
             page.save(replace(page.run, leaving=tuple(one for one in page.run.leaving if one != (slot, number))))
 
     async def _unreserve(self, slot: str, subject: str, concern: Concern) -> None:
-        await self._executor.act("unreserve", subject, {"slot": slot}, lambda slurm: slurm.unreserve(slot), concern)
+        await self._executor.act(Unreserve(slot), subject, {"slot": slot}, concern)
 
 
 def _standing(stage: StageRun) -> StageProgress:

@@ -35,7 +35,7 @@ def molding(moldable: MoldableController, serves: Callable[[int], bool]) -> dict
         number = request.get("job")
         if type(number) is not int or not 0 < number < 2**63:
             raise UserError(f"job: must be the number of a job, not {number!r}")
-        me = await moldable.register(uid, number, _shapes(request), _checkpoint(request))
+        me = await moldable.register(uid, number, _shapes(request), _checkpoint(request), _submitted(request))
         # Nobody else's files are looked at.
         return {"job": me.job, "puts_back": me.checkpoint is not None and uid == os.geteuid()}
 
@@ -56,6 +56,14 @@ def _checkpoint(request: Mapping[str, Any]) -> Checkpoint | None:
         return read_checkpoint(_text(request, "checkpoint"))
     except UserError as e:
         raise UserError(f"checkpoint: {e}") from e
+
+
+def _submitted(request: Mapping[str, Any]) -> float | None:
+    """When the job was submitted, as its owner's command has seen it; older commands do not say."""
+    value = request.get("born")
+    if value is not None and not (isinstance(value, int | float) and 0 <= value < 2**33):
+        raise UserError(f"born: must be seconds since 1970, not {value!r}")
+    return None if value is None else float(value)
 
 
 def _text(request: Mapping[str, Any], key: str, default: str | None = None) -> str:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.api import Job, Reason, Snapshot, plural
+from penstock.core.acts import KnownJob, SetLimit
+from penstock.core.acts import Merge as MergeNodes
+from penstock.core.acts import Shrink as ShrinkTo
 from penstock.core.executor import Concern, Payload
+from penstock.core.ownlimits import Extension, Joining
+from penstock.core.verdicts import PASSING
 from penstock.errors import Infeasible, NotPermitted
 from penstock.malleable import ways
 from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.grow import Grower
 from penstock.malleable.parts import MalleablePart, Tools
-from penstock.malleable.rights import PASSING, node_count
+from penstock.malleable.rights import companions_of, node_count
 from penstock.malleable.words import (
     Allocate,
     AskSteps,
@@ -23,7 +28,6 @@ from penstock.malleable.words import (
     Merge,
     Shrink,
 )
-from penstock.slurm.base import Changer
 
 __all__ = ["ResizeActs", "growth"]
 
@@ -55,7 +59,7 @@ class ResizeActs(MalleablePart):
                 case Allocate():
                     await self._grower.ask(instruction, job, snapshot)
                 case Merge(resizer=resizer):
-                    await self._merge(resizer, job)
+                    await self._merge(resizer, job, snapshot)
                 case LookAt(companion=companion):
                     seen = {j.id: j for j in await self._backend.jobs()}
                     ours = job.user == self._backend.whoami()  # else its launcher has asked for it
@@ -76,7 +80,7 @@ class ResizeActs(MalleablePart):
                 case Confirm(time_limit=limit, nodes=nodes):
                     await self._confirm(limit, nodes, job, snapshot)
 
-    async def _merge(self, resizer: int, job: Job) -> None:
+    async def _merge(self, resizer: int, job: Job, snapshot: Snapshot) -> None:
         subject = growth(job.id)[1]
         site, added = self._settings.site, self._settings.merge_releases
         if (why := ways.never_merged(site, job, self._backend.whoami(), added)) is not None:
@@ -86,10 +90,16 @@ class ResizeActs(MalleablePart):
             return
         if not self._executor.ready(subject):
             return
+        me = self._registry.jobs[job.id]
+        if me.resizer_name and resizer not in await self._backend.find(me.resizer_name):
+            # Its number may be another job's by now, whose nodes are nothing to this one.
+            self._registry.put(me.merge_failed(f"job {resizer} is gone", self._clock.now()))
+            return
+        holds = snapshot.jobs.get(resizer)
+        joining = Joining(len(holds.nodes) if holds is not None else 0)
+        merge = MergeNodes(KnownJob.of(job), resizer, joining, self._companions(job))
         try:
-            await self._executor.act(
-                "merge", subject, {"resizer": resizer}, lambda slurm: slurm.merge(resizer, job.id), _ending(job)
-            )
+            await self._executor.act(merge, subject, {"resizer": resizer}, _ending(job))
         except _FINAL as e:
             self._registry.put(self._registry.jobs[job.id].merge_failed(str(e), self._clock.now()))
             return
@@ -106,7 +116,7 @@ class ResizeActs(MalleablePart):
             return
         payload: Payload = {"keep": ",".join(keep), "epoch": self._registry.jobs[job.id].epoch}
         try:
-            await self._executor.act("shrink", subject, payload, lambda slurm: slurm.shrink(job.id, keep), _ending(job))
+            await self._executor.act(ShrinkTo(KnownJob.of(job), keep), subject, payload, _ending(job))
         except _FINAL as e:
             # Tried again ever more rarely: it may be that a node is down, or that the site forbids it.
             note = f"the nodes cannot be given back: {e}"
@@ -176,23 +186,25 @@ class ResizeActs(MalleablePart):
         """The job's limit, and as much for its companions, which would else end before it (or after)."""
         assert job.start is not None and job.time_limit is not None
         raised = verb == "extend"
-        wanted = {job.id: limit} if (limit > job.time_limit) is raised else {}
-        for companion in self._registry.jobs[job.id].companions:
-            seen = snapshot.jobs.get(companion.job)
-            if seen is None or not seen.running or seen.start is None or seen.time_limit is None:
+        wanted = {job.id: (job, limit)} if (limit > job.time_limit) is raised else {}
+        me = self._registry.jobs[job.id]
+        lent = {companion.job for companion in me.companions if companion.until is not None}
+        for seen in companions_of(me, snapshot):
+            if not seen.running or seen.start is None or seen.time_limit is None:
                 continue
-            if companion.until is not None:  # its nodes were lent for a while, and others are to have them then
+            if seen.id in lent:  # its nodes were lent for a while, and others are to have them then
                 continue
             its = job.start + limit - seen.start
             if (its > seen.time_limit) is raised:
-                wanted[companion.job] = its
-        for number, seconds in wanted.items():
-
-            async def request(slurm: Changer, number: int = number, seconds: float = seconds) -> None:
-                await slurm.update(number, time_limit=seconds)
-
+                wanted[seen.id] = seen, its
+        for number, (one, seconds) in wanted.items():
+            with_it = self._companions(job) if one is job else ()
+            act = SetLimit(KnownJob.of(one), Extension(seconds), raised, with_it)
             payload: dict[str, str | float | None] = {"job": number, "time_limit": seconds, "before": job.time_limit}
-            await self._executor.act(verb, _limit(job.id), payload, request, _ending(job))
+            await self._executor.act(act, _limit(job.id), payload, _ending(job))
+
+    def _companions(self, job: Job) -> tuple[int, ...]:
+        return tuple(companion.job for companion in self._registry.jobs[job.id].companions)
 
 
 def _limit(job: int) -> str:

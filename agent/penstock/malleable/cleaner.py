@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.api import Job
+from penstock.core.acts import KnownJob
 from penstock.core.executor import Concern
 from penstock.host.logs import get_logger
 from penstock.malleable.grow import Grower
@@ -79,5 +80,5 @@ class Cleaner(MalleablePart):
         return [seen[i] for i in named if i in seen and not seen[i].state.ended], seen
 
     async def _cancel(self, subject: str, resizer: Job) -> None:
-        await self._executor.cancel(resizer.id, subject, Concern.of("malleable", resizer))
+        await self._executor.cancel(KnownJob.of(resizer), subject, Concern.of("malleable", resizer))
         self._registry.changed(resizer.nodes)

@@ -75,7 +75,7 @@ class MalleableController:
         self._pause_control = executor.pause_control
         self.settings = settings
         self._registry = Registry(store, clock, want_look)
-        rights = Rights(backend, observer, self._registry, clock, settings)
+        rights = Rights(observer, executor.verdicts, clock)
         tools = Tools(backend, executor, self._registry, clock, settings, rights)
         self._grower = Grower(tools, wake)
         self._cleaner = Cleaner(tools, self._grower)

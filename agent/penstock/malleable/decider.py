@@ -20,6 +20,7 @@ from penstock.api import (
     is_joint,
     plural,
 )
+from penstock.core.verdicts import PASSING
 from penstock.errors import PenstockError
 from penstock.future.leftover import Leftover, Room
 from penstock.future.turns import Turns, grant_of, turn_of
@@ -31,7 +32,6 @@ from penstock.malleable.caps import room
 from penstock.malleable.leaving import smaller
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.parts import MalleablePart, Tools
-from penstock.malleable.rights import PASSING
 from penstock.malleable.words import ResizePhase, Way
 from penstock.values import merging
 from penstock.values.durations import duration_text

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from penstock.api import Allocation, Job, Snapshot
+from penstock.core.acts import AskLauncher, Expand, KnownJob
 from penstock.core.executor import Concern, Payload
-from penstock.errors import NotNow, PenstockError
+from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError
 from penstock.malleable import ways
 from penstock.malleable.launcher_requests import LauncherRequest, LauncherRequests
 from penstock.malleable.parts import MalleablePart, Tools
+from penstock.malleable.rights import growth_of
 from penstock.malleable.words import Allocate, ResizePhase, Way
-from penstock.slurm.base import Changer
 
 __all__ = ["Grower"]
 
@@ -64,7 +65,7 @@ class Grower(MalleablePart):
             why = ways.never_merged(site, job, self._backend.whoami(), added)
             if why is not None:
                 return f"nothing is merged into it: {why}"
-        denied = await self._rights.to_grow(self._registry.jobs[job.id], job, order.nodes, asking=True)
+        denied = await self._rights.to_grow(self._registry.jobs[job.id], job, order.nodes)
         return None if denied is None else denied.text
 
     async def forget(self, name: str) -> None:
@@ -102,13 +103,12 @@ class Grower(MalleablePart):
         if request is None:
             new = LauncherRequest(spec, order.patience, now)
 
-            async def give(_slurm: Changer) -> None:
-                self.requests.put(new)
-
             asked: Payload = {"name": order.name, "nodes": order.nodes}
+            wish, companions = growth_of(job, order.nodes, now), self._companions(job)
+            act = AskLauncher(KnownJob.of(job), lambda: self.requests.put(new), wish, companions)
             try:
-                await self._executor.act("ask the launcher", subject, asked, give, Concern.of("malleable", job))
-            except NotNow as e:
+                await self._executor.act(act, subject, asked, Concern.of("malleable", job))
+            except (NotNow, NotFound, NotPermitted) as e:
                 self._registry.put(self._registry.jobs[job.id].grant_failed(str(e), now))
             return
         if granted := await self._running(order, job):
@@ -146,14 +146,10 @@ class Grower(MalleablePart):
         subject = f"job {job.id}/expand"
         payload: Payload = {"name": order.name, "nodes": order.nodes, "way": order.way.value, "last": int(spec.last)}
         jobs = self._registry.jobs
+        wish = growth_of(job, order.nodes, self._clock.now())
+        act = Expand(KnownJob.of(job), spec, order.patience, wish, self._companions(job))
         try:
-            resizer = await self._executor.act(
-                "expand",
-                subject,
-                payload,
-                lambda slurm: slurm.allocate(spec, order.patience),
-                Concern.of("malleable", job),
-            )
+            resizer = await self._executor.act(act, subject, payload, Concern.of("malleable", job))
         except PenstockError as e:
             if (me := jobs.get(job.id)) and me.resizer_name == order.name:
                 self._registry.put(me.grant_failed(str(e), self._clock.now()))
@@ -162,8 +158,12 @@ class Grower(MalleablePart):
             if (me := jobs.get(job.id)) and me.resizer_name == order.name and me.phase is ResizePhase.ALLOCATING:
                 self._registry.put(me.granted(resizer, self._clock.now()))
             else:  # nobody wants it any more
-                await self._executor.cancel(resizer, f"job {job.id}/clean", Concern.of("malleable", job))
+                known = KnownJob.named(resizer, job.uid, order.name)
+                await self._executor.cancel(known, f"job {job.id}/clean", Concern.of("malleable", job))
         self._wake(f"{subject}: the resizer was answered")
+
+    def _companions(self, job: Job) -> tuple[int, ...]:
+        return tuple(companion.job for companion in self._registry.jobs[job.id].companions)
 
     async def close(self) -> None:
         """Stop waiting for grants; what Slurm grants later is found by name at the next start."""

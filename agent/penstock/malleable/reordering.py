@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.api import Decision, RanksQueue, Reason, Snapshot, Verb
+from penstock.core.acts import KnownJob, Rank
 from penstock.core.executor import Concern
 from penstock.errors import PenstockError
 from penstock.host.logs import get_logger
 from penstock.malleable.order import put_back
 from penstock.malleable.parts import MalleablePart, Tools
-from penstock.slurm.base import Changer
 
 __all__ = ["QueueOrder"]
 
@@ -45,12 +45,9 @@ class QueueOrder(MalleablePart):
             if job.priority <= 1 or not self._executor.ready(subject):
                 continue
 
-            async def request(slurm: Changer, number: int = job.id, nice: int = nice) -> None:
-                await slurm.update(number, nice=nice)
-
             payload = {"job": job.id, "nice": nice, "behind": behind.id}
             try:
-                await self._executor.act("reorder", subject, payload, request, Concern.of("malleable", job))
+                await self._executor.act(Rank(KnownJob.of(job), nice), subject, payload, Concern.of("malleable", job))
             except PenstockError:
                 continue  # the executor has written it down, and backs off
             self._done.add(job.id)

@@ -22,12 +22,14 @@ from typing import Final
 
 from penstock.api import Decision, Job, Reason, Snapshot, Verb
 from penstock.config import MalleableSection
-from penstock.core.executor import FRESH, Concern, Executor, Payload
+from penstock.core.acts import Act, KnownJob, Mold, Requeue, Signal
+from penstock.core.executor import Concern, Executor, Payload
 from penstock.core.observe import Observer
+from penstock.core.ownlimits import Shape
+from penstock.core.verdicts import FRESH
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, PenstockError, UserError
 from penstock.future.cluster import Cluster
 from penstock.host.clock import Clock
-from penstock.moldable.acts import MoldRequest, put_back, saved, shaped
 from penstock.moldable.checkpoints import Checkpoints
 from penstock.moldable.choose import MoldChoice, choose, choose_new, choose_restart
 from penstock.moldable.model import Checkpoint, MoldableJob, MoldPhase, MoldShape
@@ -65,6 +67,7 @@ class MoldableController:
         self._checkpoints = checkpoints or Checkpoints()
         self._jobs: dict[int, MoldableJob] = {}
         self._announced: dict[int, MoldableJob] = {}  # no look has shown them yet
+        self._denied: Reason | None = None  # why the last act is not for the owner to have
         for state in store.moldable():
             me = MoldableJob.from_dict(state)
             self._jobs[me.job] = me
@@ -77,23 +80,29 @@ class MoldableController:
     # -- what owners say (any time, from ipc.operations) -------------------------------------------------------------
 
     async def register(
-        self, uid: int, job: int, shapes: tuple[MoldShape, ...], checkpoint: Checkpoint | None = None
+        self,
+        uid: int,
+        job: int,
+        shapes: tuple[MoldShape, ...],
+        checkpoint: Checkpoint | None = None,
+        born: float | None = None,
     ) -> MoldableJob:
         """A job of this user may have any of these shapes from now on. It may be so young that a look at Slurm does not
-        show it yet. Raises NotFound for somebody else's, NotNow or UserError."""
+        show it yet; `born` is its submission time as its owner's command has seen it. Raises NotFound for somebody
+        else's, NotNow or UserError."""
         seen = await self._observer.look(FRESH)
         if not seen.usable:
             raise NotNow(f"job {job} cannot be looked at: {'; '.join(seen.problems)}")
         row = seen.jobs.get(job)
-        if row is not None and row.uid != uid:
+        if row is not None and (row.uid != uid or born not in (None, row.submit)):
             raise NotFound(f"there is no job {job} of yours in the queue")
         if row is not None and row.array_job is not None:
             raise UserError(f"job {job} is an array: its tasks keep their size")
-        me = MoldableJob(job, uid, shapes, checkpoint, since=self._clock.now(), restarts=row.restarts if row else 0)
+        me = MoldableJob(job, uid, shapes, checkpoint, since=self._clock.now(), born=born)
         if row is None:
             self._announced[job] = me
         else:
-            self._put(me)
+            self._put(replace(me, restarts=row.restarts, born=row.submit))
         self._want_look()
         return me
 
@@ -111,9 +120,13 @@ class MoldableController:
         self._take_in(snapshot)
         for number, me in list(self._jobs.items()):
             row = snapshot.jobs.get(number)
-            if row is None or row.state.ended or row.uid != me.uid:
+            if row is None or row.state.ended or row.uid != me.uid or not me.is_job(row):
                 self._drop(me)
-            elif row.pending and snapshot.taken_at > me.since:
+                continue
+            if row.submit != me.born:  # it was requeued, or is of a release that did not keep this
+                me = replace(me, born=row.submit)
+                self._put(me)
+            if row.pending and snapshot.taken_at > me.since:
                 decisions += self._changed(me, row) or self._limited(row)
         if not self._jobs or self._executor.pause_control.off is not None:
             return decisions
@@ -145,8 +158,8 @@ class MoldableController:
             if row is None and snapshot.taken_at < me.since + _UNSEEN:
                 continue
             del self._announced[number]
-            if row is not None and row.uid == me.uid and row.array_job is None:
-                self._put(me)
+            if row is not None and row.uid == me.uid and row.array_job is None and me.is_job(row):
+                self._put(replace(me, restarts=row.restarts, born=row.submit))
 
     def _drop(self, me: MoldableJob) -> None:
         self._store.save_moldable(me.job, me.uid, me.to_dict(), ended=self._clock.now())
@@ -170,8 +183,8 @@ class MoldableController:
         """What Slurm does not let the owner have is not asked for again."""
         me = self._jobs[row.id]
         nodes = row.least_nodes
-        smaller = any(shape.nodes < nodes for shape in me.open_shapes)
-        if not row.reason.startswith(_LIMITS) or nodes in me.refused or me.shape(nodes) is None or not smaller:
+        others = any(shape.nodes != nodes for shape in me.open_shapes)
+        if not row.reason.startswith(_LIMITS) or nodes in me.refused or me.shape(nodes) is None or not others:
             return []
         self._put(me.without(nodes))
         text = f"{nodes} nodes are more than its owner may have ({row.reason})"
@@ -181,9 +194,10 @@ class MoldableController:
         if me.phase is not MoldPhase.WAITING:  # by this agent or somebody else it was put back
             me = replace(me, phase=MoldPhase.WAITING, restarts=row.restarts)
             self._put(me)
-        smaller = [s for s in me.open_shapes if s.nodes < row.least_nodes]
-        if smaller and row.least_nodes in me.refused and row.reason.startswith(_LIMITS):
-            shape = smaller[-1]
+        others = [s for s in me.open_shapes if s.nodes != row.least_nodes]
+        if others and row.least_nodes in me.refused and row.reason.startswith(_LIMITS):
+            # The largest of those that are smaller, else the smallest: fewer nodes may be within a limit, or less time.
+            shape = next((s for s in reversed(others) if s.nodes < row.least_nodes), others[0])
             why = Reason("limits", f"{shape.nodes} nodes are within the limits of its owner")
         elif choice is not None:
             shape = choice.shape
@@ -191,8 +205,10 @@ class MoldableController:
         else:
             return []
         payload: Payload = {"job": row.id, "nodes": shape.nodes, "limit": shape.limit}
-        if not await self._act("mold", replace(me, asked=shape.nodes), payload, shaped(row.id, shape), row, seen):
-            return []
+        judged = not (await self._executor.verdicts.site()).operator
+        act = Mold(KnownJob.of(row), Shape(shape.nodes, shape.limit, judged))
+        if not await self._act(replace(me, asked=shape.nodes), payload, act, row, seen):
+            return [] if self._denied is None else [Decision(Verb.HOLD, _subject(row.id), (self._denied,))]
         return [Decision(Verb.CHANGE, _subject(row.id), (why,), payload)]
 
     # -- jobs that run -----------------------------------------------------------------------------------------------
@@ -226,7 +242,7 @@ class MoldableController:
     async def _save(self, me: MoldableJob, row: Job, saves: Checkpoint, choice: MoldChoice) -> list[Decision]:
         saving = replace(me, phase=MoldPhase.SAVING, saved=self._checkpoints.now(saves.file))
         payload: Payload = {"job": row.id, "signal": saves.signal}
-        if not await self._act("signal", saving, payload, saved(row.id, saves.signal), row):
+        if not await self._act(saving, payload, Signal(KnownJob.of(row), saves.signal), row):
             return []
         return [Decision(Verb.CHANGE, _subject(row.id), (_why(choice), Reason("saves", "it is told to save")), payload)]
 
@@ -234,7 +250,7 @@ class MoldableController:
         now = self._clock.now()
         done = 1.0 - me.left(row, now)
         stopping = replace(me, phase=MoldPhase.STOPPING, done=done, asked=None, rests_until=now + _REST)
-        if not await self._act("requeue", stopping, {"job": row.id}, put_back(row.id), row):
+        if not await self._act(stopping, {"job": row.id}, Requeue(KnownJob.of(row)), row):
             if self._jobs[row.id].phase is MoldPhase.SAVING:  # it was refused
                 self._put(replace(me, phase=MoldPhase.WAITING, rests_until=now + _REST))
             return []
@@ -248,10 +264,9 @@ class MoldableController:
 
     async def _act(
         self,
-        verb: str,
         after: MoldableJob,
         payload: Payload,
-        request: MoldRequest,
+        act: Act[None],
         row: Job,
         decided: Snapshot | None = None,
     ) -> bool:
@@ -259,14 +274,17 @@ class MoldableController:
         before = self._jobs[row.id]
         self._put(replace(after, since=self._clock.now()))
         concern = replace(Concern.of("malleable", row), decided=decided)
+        self._denied = None
         try:
-            await self._executor.act(verb, _subject(row.id), payload, request, concern)
+            await self._executor.act(act, _subject(row.id), payload, concern)
         except PenstockError as e:
             nodes = payload.get("nodes")
             if isinstance(e, Infeasible | NotPermitted) and isinstance(nodes, int):
                 before = before.without(nodes)
             if not isinstance(e, OutcomeUnknown):
                 self._put(before)
+            if isinstance(e, NotPermitted):
+                self._denied = Reason("limits", str(e))
             return False  # the executor has written it down, and backs off
         finally:
             self._want_look()

@@ -82,6 +82,8 @@ class MoldableJob:
     (of a job that was put back Slurm shows the old one until it starts). `since` is when something was asked for last,
     `restarts` what Slurm counted then. `done` is the part of the work (0 to 1) that earlier runs did, as far as limits
     tell, and `rests_until` when it may be put back again at the earliest. `saved` is its checkpoint before the signal.
+    `born` is Slurm's submission time (epoch s), which tells the job from a later one of the same number; None: no look
+    has shown it, or an earlier release did not keep it.
     """
 
     job: int
@@ -96,6 +98,11 @@ class MoldableJob:
     done: float = 0.0
     rests_until: float = 0.0
     saved: SavedFile | None = None
+    born: float | None = None
+
+    def is_job(self, row: Job) -> bool:
+        """Whether this row of its number is the job, which may have been requeued since."""
+        return self.born in (None, row.submit) or row.restarts > self.restarts
 
     @property
     def open_shapes(self) -> tuple[MoldShape, ...]:
@@ -132,6 +139,7 @@ class MoldableJob:
             "done": self.done,
             "rests_until": self.rests_until,
             "saved": self.saved,
+            "born": self.born,
         }
 
     @classmethod
@@ -152,6 +160,7 @@ class MoldableJob:
                 float(told["done"]),
                 float(told["rests_until"]),
                 None if told["saved"] is None else SavedFile(*told["saved"]),
+                None if told.get("born") is None else float(told["born"]),
             )
         except UserError as e:
             raise ValueError(str(e)) from e

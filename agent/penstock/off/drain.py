@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from penstock.api import Decision, Snapshot
 from penstock.config import Config
+from penstock.core.acts import KnownJob
 from penstock.core.executor import Concern, Executor
 from penstock.errors import NotFound, PenstockError, StoreError
 from penstock.host.clock import Clock
@@ -192,7 +193,7 @@ class Drain:
             if item.pending:
                 try:
                     concern = Concern.of("malleable", job, ends=True)
-                    await self._executor.cancel(number, f"job {number}/clean", concern)
+                    await self._executor.cancel(KnownJob.of(job), f"job {number}/clean", concern)
                 except NotFound:
                     pass
                 except StoreError:

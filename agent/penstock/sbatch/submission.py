@@ -18,8 +18,9 @@ from penstock.fronts.process import become, first_environment
 from penstock.fronts.script import own_lines, script_lines, script_path
 from penstock.fronts.submit import SbatchAnswer, submit_once
 from penstock.fronts.words import SbatchWords, read_words, script_words
+from penstock.slurm.parse import ParseError, parse_time
 
-__all__ = ["HandedOn", "Submitted", "explain", "hand_on", "in_queue", "pass_on", "submit"]
+__all__ = ["HandedOn", "Submitted", "as_seen", "explain", "hand_on", "in_queue", "pass_on", "submit"]
 
 _SQUEUE: Final = 20.0  # seconds
 
@@ -178,6 +179,23 @@ def in_queue(*, job: int | None = None, name: str | None = None) -> frozenset[in
     except (OSError, subprocess.SubprocessError):
         return frozenset()
     return frozenset(int(word) for word in done.stdout.split() if word.isdigit())
+
+
+def as_seen(job: int) -> tuple[str, float | None]:
+    """What Slurm calls a job of this user, and when it was submitted (epoch s), which together with its number make it
+    one job; ("", None) where squeue does not say."""
+    try:
+        done = subprocess.run(
+            ["squeue", "-h", "--me", "-t", "all", "-j", str(job), "-o", "%V %j"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SQUEUE,
+            check=True,
+        )
+        time, _, name = done.stdout.decode(errors="replace").strip("\n").partition(" ")
+        return name, parse_time(time)
+    except (OSError, subprocess.SubprocessError, ParseError):
+        return "", None
 
 
 def _environment() -> dict[str, str]:

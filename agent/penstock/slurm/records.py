@@ -399,6 +399,7 @@ def site_from_settings(settings: Mapping[str, str]) -> SiteConfig:
             controller_parameters=_items(settings.get("SlurmctldParameters", "").lower()),
             mail_domain=_domain(settings.get("MailDomain", "")),
             scron="enable" in _items(settings.get("ScronParameters", "").lower()),
+            next_job=int(number) if _WHOLE.fullmatch(number := settings.get("NEXT_JOB_ID", "")) else None,
         )
     except KeyError as error:
         raise ParseError(f"a configuration without {error.args[0]}", str(dict(settings))) from None

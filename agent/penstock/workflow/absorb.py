@@ -55,6 +55,8 @@ def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         return _conclude(turn, run, i, job.state, job.eligible, job.start, job.end, exit_code)
     if record is not None and record.state.ended:
         return _conclude(turn, run, i, record.state, record.eligible, record.start, record.end, record.exit_code)
+    if stage.job in turn.view.lost:
+        return _lost(turn, run, i, stage.job)
     if record is None and run.phase is RunPhase.CANCELLING and stage.asked >= UNSEEN_TRIES:
         # Its Slurm is another one by now. There is nothing left to cancel, and nothing comes after it.
         text = f"job {stage.job} is neither in the queue nor in accounting: it is no longer waited for"
@@ -63,6 +65,17 @@ def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     if stage.submitted is None or turn.view.taken_at > stage.submitted:
         look_up(turn, stage)
     return run
+
+
+def _lost(turn: Turn, run: WorkflowRun, i: int, job: int) -> WorkflowRun:
+    """slurmctld has lost the job in a crash: it is submitted again, as after other mishaps that are not its fault."""
+    stage, text = run.stages[i], f"slurmctld has lost job {job}, perhaps in a crash"
+    if run.phase is RunPhase.CANCELLING:
+        return run.put(i, replace(stage, phase=StagePhase.CANCELLED, failure=text, end=turn.now, observed=True))
+    if not run.goes_on or stage.mishaps >= _MOST_MISHAPS:
+        return run.put(i, replace(stage, phase=StagePhase.FAILED, failure=text, end=turn.now, observed=True))
+    run = run.put(i, replace(stage, mishaps=stage.mishaps + 1))
+    return _again(turn, run, i, stage.start, None, text)
 
 
 def _trouble(turn: Turn, job: int) -> JobState | None:
@@ -79,7 +92,7 @@ def clear_discarded(turn: Turn, run: WorkflowRun) -> WorkflowRun:
     left = []
     for job in run.discarded:
         seen = turn.view.jobs.get(job) or turn.view.records.get(job)
-        if seen is not None and seen.state.ended:
+        if job in turn.view.lost or (seen is not None and seen.state.ended):
             continue
         if seen is None and run.phase is RunPhase.CANCELLING and job in turn.view.unknown:
             continue
@@ -88,7 +101,7 @@ def clear_discarded(turn: Turn, run: WorkflowRun) -> WorkflowRun:
         else:
             turn.lookups.add(job)
         left.append(job)
-    return replace(run, discarded=tuple(left))
+    return replace(run, discarded=tuple(left), given_up={n: known for n, known in run.given_up.items() if n in left})
 
 
 def _alive(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
@@ -105,7 +118,7 @@ def _alive(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
     # Until its dependency was read back, its hold is the agent's own.
     others = stage.phase is StagePhase.QUEUED and job.held and turn.view.taken_at > (stage.released or -math.inf)
     stage = updated(stage, holds=(begun if others else ended)(stage.holds, turn.view.taken_at))
-    seen = {"submitted": job.submit, "eligible": job.eligible, "restarts": job.restarts}
+    seen = {"submitted": job.submit, "born": job.submit, "eligible": job.eligible, "restarts": job.restarts}
     return updated(stage, **seen, asked=0, asked_at=None)
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "admit",
     "afters_of",
     "check_size",
+    "identity_of",
     "order_of",
     "plan",
     "plan_for_owner",
@@ -47,6 +48,7 @@ LONGEST_OPEN: Final = 30 * 86400.0
 """Seconds that a workflow may wait for more stages."""
 _MOST_TEXT: Final = 2_000_000  # characters
 _LONGEST_NAME: Final = 40
+_LONGEST_CALLED: Final = 1024  # characters of a job's name in Slurm
 _LAST: Final = 2.0**32  # no begin time is later (epoch s)
 
 
@@ -56,19 +58,27 @@ _PAIR: Final = Workflow("pair", (Stage("a", 1, 60.0, 60.0, ":"), Stage("b", 1, 6
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A stage whose `job` its owner has put into the queue; `after` names those that it comes after. `free`: nobody has
-    chosen the name, so that another will do (see `settled`)."""
+    chosen the name, so that another will do (see `settled`). `called` and `born` are what Slurm calls the job, and when
+    it was submitted, as its owner's command has seen it right after."""
 
     name: str
     job: int
     after: tuple[str, ...] = ()
     own: Own = field(default_factory=Own)
     free: bool = False
+    called: str = ""
+    born: float | None = None
 
     @property
     def entry(self) -> StageRun:
         """Its entry, which does not know the places of those before it yet."""
         return StageRun(
-            self.name, phase=StagePhase.WAITING if self.own.kept else StagePhase.QUEUED, job=self.job, own=self.own
+            self.name,
+            phase=StagePhase.WAITING if self.own.kept else StagePhase.QUEUED,
+            job=self.job,
+            own=self.own,
+            called=self.called,
+            born=self.born,
         )
 
 
@@ -202,7 +212,17 @@ def _stage(data: Mapping[str, Any], now: float) -> Asked:
         registered=now,
         chained=bool(data.get("chained", False)),
     )
-    return Asked(name, job, after, own, bool(data.get("free", False)))
+    called, born = identity_of(data)
+    return Asked(name, job, after, own, bool(data.get("free", False)), called, born)
+
+
+def identity_of(data: Mapping[str, Any]) -> tuple[str, float | None]:
+    """What a job is called, and when it was submitted, from what came in as JSON: older commands say neither. Raises
+    ValueError or TypeError."""
+    called, born = str(data.get("called_in_slurm", "")), data.get("born")
+    if len(called) > _LONGEST_CALLED or (born is not None and not 0 <= float(born) <= _LAST):
+        raise ValueError(f"a job called {called[:60]!r}, submitted at {born}")
+    return called, None if born is None else float(born)
 
 
 def order_of(data: Mapping[str, Any]) -> Order:

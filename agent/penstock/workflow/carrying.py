@@ -11,18 +11,23 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, Protocol
 
 from penstock.api import Decision, JobSpec, Origin, Reason, Snapshot, Verb
+from penstock.core.acts import Act, KnownJob, Retarget
+from penstock.core.acts import Release as LetGo
+from penstock.core.acts import Requeue as PutBack
+from penstock.core.acts import Submit as Send
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.errors import Infeasible, NotPermitted, OutcomeUnknown, Overtaken, PenstockError, StoreError
 from penstock.host.clock import Clock, Rest
 from penstock.host.logs import get_logger
-from penstock.slurm.base import Changer, Reader
+from penstock.slurm.base import Reader
 from penstock.slurm.sbatch_options import restricts_export
+from penstock.workflow.identity import known_job
 from penstock.workflow.instructions import Cancel, Change, Instruction, Release, Requeue, Submit
 from penstock.workflow.runner import Runner
 from penstock.workflow.scripts import with_exports
@@ -108,19 +113,21 @@ class Carrier:
                 figures = {"estimate": entry.estimate, "parent_end": entry.parent_end, "due": entry.due}
                 return Decision(Verb.SUBMIT, self._subject(number, stage), reasons, {"job": entry.job, **figures})
             case Release(stage=stage, job=job, reasons=reasons):
-                if not await self._act(Verb.RELEASE, number, order, {"job": job}, snapshot, _releasing(order)):
+                known = self._known(number, job)
+                if not await self._act(Verb.RELEASE, number, order, {"job": job}, snapshot, _releasing(order, known)):
                     return None
                 self._tell(number, lambda run: self._runner.released(run, stage, self._clock.now()), stage, job)
                 return Decision(Verb.RELEASE, self._subject(number, stage), reasons, {"job": job})
             case Change(stage=stage, job=job, reasons=reasons):
+                known = self._known(number, job)
                 payload = {"job": job, "dependency": order.dependency, "nodes": ",".join(order.pins)}
-                if not await self._act(Verb.CHANGE, number, order, payload, snapshot, _changing(order)):
+                if not await self._act(Verb.CHANGE, number, order, payload, snapshot, _changing(order, known)):
                     return None
                 self._tell(number, lambda run: self._runner.changed(run, order, self._clock.now()), stage, job)
                 details: dict[str, str | int | float | None] = {"job": job, "dependency": order.dependency}
                 return Decision(Verb.CHANGE, self._subject(number, stage), reasons, details)
             case Requeue(stage=stage, job=job, reasons=reasons):
-                back = lambda slurm: slurm.requeue(job)  # noqa: E731
+                back = PutBack(self._known(number, job))
                 if not await self._act(Verb.REQUEUE, number, order, {"job": job}, snapshot, back):
                     return None
                 self._tell(number, lambda run: self._runner.requeued(run, stage, job, self._clock.now()), stage, job)
@@ -129,7 +136,8 @@ class Carrier:
                 subject = self._subject(number, stage)
                 # Once per picture: until the next one the job is seen alive although it is being cancelled.
                 if self._executor.ready(subject) and not self._older_than_change(job, snapshot):
-                    await self._executor.cancel(job, subject, self._concern(self._book.runs[number], None, snapshot))
+                    concern = self._concern(self._book.runs[number], None, snapshot)
+                    await self._executor.cancel(self._known(number, job), subject, concern)
                     self._changed(job)
                 return Decision(Verb.CANCEL, subject, reasons)
         return None
@@ -154,7 +162,7 @@ class Carrier:
         job = 0
         try:
             journaled: Payload = {"name": spec.name, "nodes": spec.nodes}
-            job = await self._executor.act("submit", subject, journaled, lambda slurm: slurm.submit(spec), concern)
+            job = await self._executor.act(Send(spec), subject, journaled, concern)
         except OutcomeUnknown:
             self._book.save(self._runner.unseen(self._book.runs[number], order.stage, self._clock.now()))
             return
@@ -163,7 +171,7 @@ class Carrier:
         # The user may have cancelled the run while sbatch was answering, so the state of before is old.
         run, now = self._book.runs[number], self._clock.now()
         if failed is None:
-            self._book.save(self._runner.submitted(run, order.stage, job, now))
+            self._book.save(self._runner.submitted(run, order.stage, job, now, spec.name))
         else:
             final = isinstance(failed, Infeasible | NotPermitted)
             self._book.save(self._runner.submit_failed(run, order.stage, final, str(failed), now))
@@ -205,7 +213,7 @@ class Carrier:
             run, now = self._book.runs[number], self._clock.now()
             if found:
                 for job in found:
-                    run = self._runner.submitted(run, order.stage, job, now)
+                    run = self._runner.submitted(run, order.stage, job, now, order.spec.name)
                 reason = Reason("found", f"job {found[0]} was submitted before the answer was lost")
                 self._executor.record(Decision(Verb.ADOPT, subject_of(run, order.stage), (reason,)))
             else:
@@ -225,7 +233,7 @@ class Carrier:
         order: Release | Change | Requeue,
         payload: Payload,
         snapshot: Snapshot,
-        request: Callable[[Changer], Awaitable[None]],
+        act: Act[None],
     ) -> bool:
         """Change a job, unless the look is older than the last change of it, its back-off is not over, its owner has
         had so many changes in this pass, or a look that is younger than a second shows that the job has changed
@@ -241,7 +249,7 @@ class Carrier:
             self._changes[run.uid] += 1
         concern = self._concern(run, job, snapshot, keeps=verb is not Verb.REQUEUE)
         try:
-            await self._executor.act(verb.value, subject, payload, request, replace(concern, decided=snapshot))
+            await self._executor.act(act, subject, payload, replace(concern, decided=snapshot))
         except Overtaken as e:
             self._wake(str(e))
             return False
@@ -263,15 +271,18 @@ class Carrier:
         if run.owned:
             seen = snapshot.jobs.get(job or 0) if snapshot else None
             ends = cancelling or (keeps and off is not None and off.release)
-            concern = Concern("workflows", run.uid, job) if seen is None else Concern.of("workflows", seen)
-            return replace(concern, owner=run.uid, job=job, ends=ends)
+            concern = Concern("workflows", run.uid) if seen is None else Concern.of("workflows", seen)
+            return replace(concern, owner=run.uid, ends=ends)
         place = (run.partitions, (run.workflow.account or "",), (run.workflow.qos or "",))
-        return Concern("workflows", os.geteuid(), job, *place, cancelling or (job is not None and off is not None))
+        return Concern("workflows", os.geteuid(), *place, cancelling or (job is not None and off is not None))
 
     def _tell(self, number: int, news: Callable[[WorkflowRun], WorkflowRun], stage: str, job: int) -> None:
         run = self._book.runs.get(number)
         if run is not None and any(s.name == stage and s.job == job for s in run.stages):  # it may have another by now
             self._book.save(news(run))
+
+    def _known(self, number: int, job: int) -> KnownJob:
+        return known_job(self._book.runs[number], job, os.geteuid())
 
     def _subject(self, number: int, stage: str) -> str:
         run = self._book.runs.get(number)  # it may have become part of another meanwhile
@@ -283,12 +294,9 @@ def subject_of(run: WorkflowRun, stage: str = "") -> str:
     return f"workflow {run.called}/{stage}" if stage else f"workflow {run.called}"
 
 
-def _releasing(order: Release) -> Callable[[Changer], Awaitable[None]]:
-    if order.kept is Kept.HOLD:
-        return lambda slurm: slurm.release(order.job)
-    # Leaves a hold as it is that was put on since the last look.
-    return lambda slurm: slurm.update(order.job, begin="now", reset_age=order.reset_age)
+def _releasing(order: Release, job: KnownJob) -> LetGo:
+    return LetGo(job, hold=order.kept is Kept.HOLD, reset_age=order.reset_age)
 
 
-def _changing(order: Change) -> Callable[[Changer], Awaitable[None]]:
-    return lambda slurm: slurm.update(order.job, dependency=order.dependency, nodelist=order.nodelist)
+def _changing(order: Change, job: KnownJob) -> Retarget:
+    return Retarget(job, order.dependency, order.nodelist)

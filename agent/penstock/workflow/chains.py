@@ -16,7 +16,15 @@ from typing import Any, Final
 from penstock.api import Reason
 from penstock.errors import UserError
 from penstock.slurm.dependencies import beside, jobs_named, needed
-from penstock.workflow.admission import MOST_STAGES, Asked, Registration, afters_of, check_size, order_of
+from penstock.workflow.admission import (
+    MOST_STAGES,
+    Asked,
+    Registration,
+    afters_of,
+    check_size,
+    identity_of,
+    order_of,
+)
 from penstock.workflow.documents import in_order
 from penstock.workflow.model import NAME_PATTERN
 from penstock.workflow.state import Own, RunPhase, StageRun, WorkflowRun, units_of
@@ -33,13 +41,16 @@ _STRANGE: Final = re.compile(r"[^A-Za-z0-9_.-]+", re.ASCII)
 @dataclass(frozen=True, slots=True)
 class ChainLink:
     """A `job` that its owner has submitted with this `dependency`; `called` as its stage would be. `near` are jobs that
-    it waits for without naming them (of the same name, under `singleton`)."""
+    it waits for without naming them (of the same name, under `singleton`). `name` and `born` are what Slurm calls it,
+    and when it was submitted."""
 
     called: str
     job: int
     dependency: str = ""
     near: tuple[int, ...] = ()
     own: Own = field(default_factory=Own)
+    name: str = ""
+    born: float | None = None
 
     @property
     def related(self) -> tuple[int, ...]:
@@ -81,7 +92,8 @@ def _link(data: Mapping[str, Any], now: float) -> ChainLink:
         raise ValueError(f"job {job} at {at}, a dependency of {len(text)} characters, {len(near)} others near it")
     # The clocks of two hosts differ: nothing was submitted after it was heard of.
     own = Own(order=order_of(data.get("order") or {}), registered=min(at, now), chained=True)
-    return ChainLink(_named(str(data["called"])), job, text, near, own)
+    name, born = identity_of(data)
+    return ChainLink(_named(str(data["called"])), job, text, near, own, name, born)
 
 
 def _named(text: str) -> str:
@@ -114,7 +126,8 @@ def join(runs: Sequence[WorkflowRun], links: Sequence[ChainLink]) -> Joined:
         places[link.job] = name
         parents = tuple(job for job in needed(link.dependency) if job in places and job != link.job)
         own = replace(link.own, base=beside(link.dependency, parents)[:_MOST_DEPENDENCY])
-        stages.append(Asked(name, link.job, tuple(places[job] for job in parents), own))
+        after = tuple(places[job] for job in parents)
+        stages.append(Asked(name, link.job, after, own, called=link.name, born=link.born))
     check_size([*(() if home is None else home.stages), *(stage.entry for stage in stages)])
     name = home.name if home is not None else stages[0].name
     return Joined(name, home, gone, tuple(stages))

@@ -45,6 +45,7 @@ from penstock.workflow.cuts import place_units
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.expectations import expected_by
 from penstock.workflow.forecast import better_cut
+from penstock.workflow.identity import Recognition, claims, named, outlived, recognise, records_of
 from penstock.workflow.instructions import Finished, Lookup, Observe, RunStep, SlurmView, as_one, tasks_of
 from penstock.workflow.intervals import begun, ended, lasts
 from penstock.workflow.measure import Measure, check_room, measured
@@ -105,6 +106,7 @@ class WorkflowController:
         environments: Environments | None = None,
         past: Callable[[Snapshot], QueuePast] | None = None,
     ) -> None:
+        self._backend = backend
         self._observer = observer
         self._executor = executor
         self._store = store
@@ -134,6 +136,7 @@ class WorkflowController:
         self._left = False  # the last pass has left something to the next, for want of room
         self._measures: dict[int, tuple[WorkflowRun, Measure]] = {}
         self._stepped: dict[int, _Stepped] = {}
+        self._forgotten: set[int] = set()  # numbers that slurmctld has yet to give out again
         self._tasks: tuple[Snapshot | None, Mapping[int, Sequence[Job]]] = (None, {})
         self._expected: tuple[Snapshot | None, dict[Geometry, float]] = (None, {})
         self._failures = store.errors
@@ -559,7 +562,8 @@ class WorkflowController:
         if lasts(run.pauses):
             run = replace(run, pauses=ended(run.pauses, now))
             self.book.save(run)
-        step = await self._decide(run, self._view(run, snapshot, down), pace)
+        others = await self._recognised(run, snapshot)
+        step = await self._decide(run, self._view(run, snapshot, down, others), pace)
         if self.runs.get(number) is not run:
             return []  # its user has changed it meanwhile, and asked for a pass by that
         observed = [order for order in step.instructions if isinstance(order, Observe)]
@@ -590,25 +594,55 @@ class WorkflowController:
             self._stepped[number] = _Stepped(left, snapshot, self._pause_state(), now, wake, complete)
         return decisions
 
-    def _view(self, run: WorkflowRun, snapshot: Snapshot, down: frozenset[str]) -> SlurmView:
+    def _tasks_in(self, snapshot: Snapshot) -> Mapping[int, Sequence[Job]]:
         if self._tasks[0] is not snapshot:
             self._tasks = snapshot, tasks_of(snapshot)
-        watched = {*run.discarded, *(stage.job for stage in run.stages if stage.job is not None)}
-        known = self._accounting.records
+        return self._tasks[1]
+
+    async def _recognised(self, run: WorkflowRun, snapshot: Snapshot) -> frozenset[int]:
+        """The numbers of the run's jobs under which the look shows other jobs. Raises PenstockError where Slurm does
+        not say what a job is called."""
+        tasks = self._tasks_in(snapshot)
+        others = set()
+        for claim in claims(run):
+            head = snapshot.jobs.get(claim.number)
+            rows = [*([] if head is None else [head]), *tasks.get(claim.number, ())]
+            told = recognise(claim, rows) if rows else Recognition.OURS
+            if told is Recognition.ASK:
+                found = await self._backend.find(claim.name, run.uid if run.owned else None)
+                told = Recognition.OURS if named(claim, rows, found) else Recognition.ANOTHER
+            if told is Recognition.ANOTHER:
+                others.add(claim.number)
+            elif rows:
+                self._forgotten.discard(claim.number)
+        return frozenset(others)
+
+    def _view(
+        self, run: WorkflowRun, snapshot: Snapshot, down: frozenset[str], others: frozenset[int] = frozenset()
+    ) -> SlurmView:
+        """What the run is shown; under the numbers of `others` are jobs that are none of its own."""
+        rows, tasks = snapshot.jobs, self._tasks_in(snapshot)
+        if others:
+            rows = {n: job for n, job in rows.items() if n not in others and job.array_job not in others}
+            tasks = {n: of for n, of in tasks.items() if n not in others}
+        watched = {claim.number: claim for claim in claims(run)}
+        known = {n: self._accounting.records[n] for n in watched if n in self._accounting.records and n not in rows}
+        lost = {n for n, record in known.items() if outlived(watched[n], record)}
         hindered: dict[int, Cause] = {}
-        arrays = {} if run.owned else {job: self._tasks[1][job] for job in watched if job in self._tasks[1]}
-        jobs = {n: snapshot.jobs.get(n) for n in arrays}
+        arrays = {} if run.owned else {job: tasks[job] for job in watched if job in tasks}
+        jobs = {n: rows.get(n) for n in arrays}
         whole = {n: as_one([*([job] if job else []), *arrays[n]]) for n, job in jobs.items()}
         view = SlurmView(
             snapshot.taken_at,
-            ChainMap(whole, cast("dict[int, Job]", snapshot.jobs)) if whole else snapshot.jobs,  # it is only read
-            {job: known[job] for job in watched if job in known and job not in snapshot.jobs},
+            ChainMap(whole, cast("dict[int, Job]", rows)) if whole else rows,  # it is only read
+            {n: record for n, record in known.items() if records_of(watched[n], record)},
             usable=snapshot.usable,
             hindered=hindered,
             reservations=snapshot.reservations,
             partitions=snapshot.partitions,
             down=down,
-            tasks=self._tasks[1],
+            tasks=tasks,
+            lost=frozenset({*others, *lost, *(n for n in watched if n in self._forgotten)}),
             unknown=frozenset(job for job in run.discarded if self._unknown[job] >= UNSEEN_TRIES),
         )
         for job in watched:
@@ -662,6 +696,7 @@ class WorkflowController:
         ended = {job for job in asked if job in known and known[job].state.ended}
         self._unknown.update(job for job in asked if job not in known)
         enough = False  # now that nobody knows one of them a pass can conclude something
+        missing: set[int] = set()
         for number, run in list(self.runs.items()):
             await pace.after(len(run.stages))
             if self.runs.get(number) is not run or asked.isdisjoint(run.jobs()):
@@ -670,10 +705,27 @@ class WorkflowController:
                 replace(s, asked=s.asked + 1, asked_at=now) if s.job in asked and not s.phase.final else s
                 for s in run.stages
             )
-            enough |= any(s.asked == UNSEEN_TRIES and s.job in asked and s.job not in known for s in stages)
+            unknown = [s for s in stages if s.asked >= UNSEEN_TRIES and s.job in asked and s.job not in known]
+            enough |= any(s.asked == UNSEEN_TRIES for s in unknown)
+            missing |= {s.job for s in unknown if s.job is not None}
             self.book.save(replace(run, stages=stages))
+        enough |= await self._has_forgotten(missing)
         if ended or enough:
             self._wake("accounting answered")
+
+    async def _has_forgotten(self, jobs: Collection[int]) -> bool:
+        """Whether slurmctld has not given out the numbers of some of these jobs yet, which neither the queue nor
+        accounting knows: it has lost them in a crash."""
+        if not jobs:
+            return False
+        try:
+            following = (await self._backend.site()).next_job
+        except PenstockError as e:
+            _log.info("Slurm does not say which number the next job gets", why=str(e))
+            return False
+        found = set() if following is None else {job for job in jobs if job >= following}
+        self._forgotten |= found
+        return bool(found)
 
     def _finish(self, number: int, code: str, why: str) -> Decision:
         run = self.runs[number]

@@ -41,7 +41,8 @@ class SlurmView:
     `tasks` are those of job arrays that have begun, by the array's number. `held` are the numbers of the holds that are
     in force. `down` are the nodes that cannot be used. `hindered` says of these jobs what keeps them besides their
     turn; maintenance is read off `reservations` and `partitions`. `unknown` are jobs that accounting does not know
-    either, though it was asked for them again and again.
+    either, though it was asked for them again and again. `lost` are those that slurmctld is known to have lost: another
+    job has their number now, or that has not been given out yet. Rows and records of such others are not shown.
     """
 
     taken_at: float
@@ -55,6 +56,7 @@ class SlurmView:
     held: frozenset[int] = frozenset()
     tasks: Mapping[int, Sequence[Job]] = field(default_factory=lambda: MappingProxyType({}))
     unknown: frozenset[int] = frozenset()
+    lost: frozenset[int] = frozenset()
 
     def rows(self, job: int) -> tuple[Job, ...]:
         """All that the snapshot shows of it: an array's waiting and running tasks are several."""

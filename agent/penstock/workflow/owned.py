@@ -15,6 +15,7 @@ What it holds to:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -75,7 +76,7 @@ def _absorbed(turn: Turn, run: WorkflowRun, stage: StageRun, number: int, rows: 
     if bad is not None and stage.mine.trouble is None:
         stage = _own(stage, trouble=bad.value)
     if live:
-        return _held(turn, _hindered(turn, _alive(stage, live), live[0]), live)
+        return _held(turn, _hindered(turn, _alive(stage, live, turn.view.taken_at), live[0]), live)
     trouble = None if stage.mine.trouble is None else JobState(stage.mine.trouble)
     if ended:
         state = trouble or JobState.COMPLETED
@@ -90,6 +91,9 @@ def _absorbed(turn: Turn, run: WorkflowRun, stage: StageRun, number: int, rows: 
         return _concluded(stage, trouble or record.state, record.start, record.end, record.exit_code)
     if turn.view.taken_at <= stage.mine.registered:
         return stage
+    if number in turn.view.lost:
+        text = f"slurmctld has lost job {number}, perhaps in a crash: `penstock retry {run.id}` submits it again"
+        return replace(stage, phase=StagePhase.FAILED, failure=text, end=turn.now, observed=True)
     if record is None and stage.submitted is None and stage.asked >= UNSEEN_TRIES:
         times = f"asked {plural(stage.asked, 'time')}"
         text = f"job {number} is neither in the queue nor in accounting ({times}): it is no longer waited for"
@@ -106,11 +110,14 @@ def _own(stage: StageRun, **changes: Any) -> StageRun:  # noqa: ANN401
 def _seen(stage: StageRun, job: Job) -> StageRun:
     place = {"partition": job.partition, "qos": job.qos, "account": job.account}
     stage = _own(stage, **place, nodes=job.num_nodes, limit=job.time_limit)
-    return updated(stage, submitted=job.submit, eligible=job.eligible)
+    return updated(stage, submitted=job.submit, born=job.submit, eligible=job.eligible, restarts=job.restarts)
 
 
-def _alive(stage: StageRun, live: Sequence[Job]) -> StageRun:
+def _alive(stage: StageRun, live: Sequence[Job], taken_at: float) -> StageRun:
     running = [row for row in live if row.state.holds_nodes]
+    if live[0].put_off and stage.mine.kept is Kept.BEGIN and (stage.released or math.inf) < taken_at:
+        # Only the agent sets this begin time, and has brought it forward: a slurmctld that crashed has lost that.
+        stage = replace(stage, released=None)
     if running:
         phase, start = StagePhase.RUNNING, min((r.start for r in running if r.start is not None), default=None)
         start = start if stage.start is None or start is None or len(live) == 1 else min(start, stage.start)

@@ -124,8 +124,8 @@ class Runner:
         through."""
         return passes.steps(self._site, run, view, now, predict)
 
-    def submitted(self, run: WorkflowRun, stage: str, job: int, now: float) -> WorkflowRun:
-        """The stage's Submit succeeded as `job` (also: found again by its name). Idempotent.
+    def submitted(self, run: WorkflowRun, stage: str, job: int, now: float, called: str = "") -> WorkflowRun:
+        """The stage's Submit succeeded as `job`, which is `called` that (also: found again by its name). Idempotent.
 
         A job the run has no use for (reported twice under different ids) is not lost: it will be cancelled.
         """
@@ -133,10 +133,11 @@ class Runner:
         if entry.job == job or job in run.discarded:
             return run
         if entry.phase is not StagePhase.INTENDED:
-            return replace(run, discarded=(*run.discarded, job))
+            return run.without(job, None, called)
         held = entry.hold and entry.tie.dependent and entry.depends_on and not run.in_slots
         phase = StagePhase.SUBMITTED if held else StagePhase.QUEUED
-        return run.with_stage(replace(entry, phase=phase, job=job, submitted=now, failures=0, retry_at=None))
+        entry = replace(entry, phase=phase, job=job, called=called, born=None, submitted=now)
+        return run.with_stage(replace(entry, failures=0, retry_at=None))
 
     def submit_failed(self, run: WorkflowRun, stage: str, final: bool, text: str, now: float) -> WorkflowRun:
         """The stage's Submit certainly left no job behind. `final`: it never will (the workflow fails); else it is

@@ -180,7 +180,8 @@ class StageRun:
     `asked_at`. `trouble` is how a task of an array has ended that did not complete, which Slurm may forget before the
     others end. `own` is what else is known of one that its owner has submitted, `slot` what is held for it.
     `again_from` is when the attempt before this one was over, or it was asked for again; `holds` are when its job was
-    seen held by others than the agent.
+    seen held by others than the agent. `called` is the name that its job was given, and `born` Slurm's submission time
+    of it in the look that first showed it, or since it was requeued: what makes the number an identity (`identity.py`).
     """
 
     name: str
@@ -230,6 +231,8 @@ class StageRun:
     trouble: str | None = None
     again_from: float | None = None
     holds: Intervals = ()
+    called: str = ""
+    born: float | None = None
 
     @property
     def mine(self) -> Own:
@@ -273,7 +276,8 @@ class WorkflowRun:
     `token` keeps job names unique when numbers start again with a new state file; `stage_first`: they begin with the
     stage's, as they did not in earlier releases. `environment` names that of who submitted it (`state.environments`).
     `stages` has one entry per job, each after all that it comes after. `discarded` are jobs given up (their dependency
-    was lost) that must be seen to end. `why` says what made it fail or who cancelled it. `outlook` is what
+    was lost) that must be seen to end, `given_up` says what `born` and `called` were of each.
+    `why` says what made it fail or who cancelled it. `outlook` is what
     `strategy.expected_ends` has worked out of this very state, by the moment that it was asked for.
 
     In slots, `leaving` are the names and holds of those that are given up and may have a job or a reservation left, and
@@ -307,6 +311,7 @@ class WorkflowRun:
     why: str | None = None
     ended_at: float | None = None
     discarded: tuple[int, ...] = ()
+    given_up: Mapping[int, tuple[float | None, str]] = field(default_factory=dict)
     token: str = ""
     stage_first: bool = True
     environment: str = ""
@@ -393,6 +398,10 @@ class WorkflowRun:
         if stage.own is not None and stage.own != old.own:
             units = (*units[:i], _unit(stage, units[i].after), *units[i + 1 :])
         return replace(self, stages=(*self.stages[:i], stage, *self.stages[i + 1 :]), units=units)
+
+    def without(self, job: int, born: float | None, called: str) -> WorkflowRun:
+        """The same run, which has given up this job, and waits for its end."""
+        return replace(self, discarded=(*self.discarded, job), given_up={**self.given_up, job: (born, called)})
 
     def unit(self, i: int) -> Stage:
         """Number `i` as it is asked for now: after attempts that ran into their limit with half as much time again for

@@ -106,7 +106,8 @@ class Turn:
             idle=stage.idle + (spent if miss else 0.0),
             again_from=self.now,
         )
-        return replace(run.put(i, again), discarded=run.discarded if over else (*run.discarded, stage.job))
+        run = run.put(i, again)
+        return run if over else run.without(stage.job, stage.born, stage.called)
 
 
 def fresh(stage: StageRun) -> StageRun:

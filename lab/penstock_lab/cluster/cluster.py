@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
+
 from penstock.errors import PenstockError, UserError
 from penstock_lab.cluster import database, processes
 from penstock_lab.cluster.daemons import Daemons
@@ -248,6 +250,11 @@ class Cluster:
     def stop_controller(self) -> None:
         """Stop slurmctld; it saves its state."""
         self.stop("slurmctld")
+
+    def kill_controller(self) -> None:
+        """slurmctld dies as its host would: what it has taken since its last save is lost."""
+        pid = self.daemons.state.processes["slurmctld"].pid
+        processes.kill_all(lambda: [psutil.Process(pid)] if psutil.pid_exists(pid) else [])
 
     def start_controller(self) -> None:
         """Start slurmctld again, from its saved state."""

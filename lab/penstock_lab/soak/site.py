@@ -283,9 +283,7 @@ class Site:
         before, deadline = _identity(saved), time.monotonic() + patience
         while _identity(saved) == before and time.monotonic() < deadline:
             time.sleep(0.005)
-        psutil.Process(self.cluster.daemons.state.processes["slurmctld"].pid).kill()
-        while self.cluster.daemons.alive("slurmctld"):
-            time.sleep(0.02)
+        self.cluster.kill_controller()
         self.start_controller()
 
     def restart_controller(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 
 import pytest
-from factories import ManualClock, make_snapshot
+from factories import Doing, ManualClock, make_snapshot
 
 from penstock.api import JobSpec
 from penstock.core.executor import Concern, Executor
@@ -151,7 +151,7 @@ def test_what_was_done_is_no_failure_because_the_journal_is_full(tmp_path):
         store.full = True
         return 7
 
-    assert asyncio.run(executor.act("submit", "w", {}, request, ABOUT)) == 7
+    assert asyncio.run(executor.act(Doing(request), "w", {}, ABOUT)) == 7
     assert len(store.open_intents()) == 1
     with pytest.raises(StoreError):
         asyncio.run(executor.reconcile(make_snapshot()))
@@ -170,7 +170,7 @@ def test_how_an_act_failed_is_heard_though_the_journal_is_full(tmp_path, error):
         raise error
 
     with pytest.raises(type(error)):
-        asyncio.run(executor.act("submit", "w", {}, request, ABOUT))
+        asyncio.run(executor.act(Doing(request), "w", {}, ABOUT))
     assert not executor.ready("w")
 
 

@@ -6,12 +6,14 @@ import asyncio
 import os
 
 import pytest
-from factories import ManualClock, make_job, make_snapshot
+from factories import Doing, ManualClock, make_job, make_snapshot
 
 from penstock.api import License, Reservation
-from penstock.core.executor import FRESH, Concern, Executor
+from penstock.core.acts import KnownJob
+from penstock.core.executor import Concern, Executor
 from penstock.core.observe import Observer
 from penstock.core.pauses import Pause
+from penstock.core.verdicts import FRESH
 from penstock.errors import Infeasible, LeftAlone, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
 from penstock.state.store import Store
 from penstock.values.allow import Rule
@@ -38,7 +40,7 @@ def store(tmp_path):
 def test_every_act_is_in_the_journal(store, error, left_open):
     executor = Executor(store, ManualClock(), None)
     with pytest.raises(type(error)):
-        run(executor.act("submit", "workflow 1/a", {"name": "x"}, lambda _: _fail(error), ABOUT))
+        run(executor.act(Doing(lambda _: _fail(error)), "workflow 1/a", {"name": "x"}, ABOUT))
     assert len(store.open_intents()) == left_open
 
 
@@ -49,7 +51,7 @@ def test_the_intent_is_written_before_the_request(store):
         seen.extend(store.open_intents())
         return 5
 
-    assert run(Executor(store, ManualClock(), None).act("submit", "w", {"name": "x"}, request, ABOUT)) == 5
+    assert run(Executor(store, ManualClock(), None).act(Doing(request), "w", {"name": "x"}, ABOUT)) == 5
     assert seen[0].payload == {"name": "x"} and not store.open_intents()
 
 
@@ -59,7 +61,7 @@ def test_failures_back_off_per_subject_and_success_forgets_them(store):
     waits = []
     for _ in range(3):
         with pytest.raises(NotNow):
-            run(executor.act("merge", "job 1", {}, lambda _: _fail(SlurmUnavailable("away")), ABOUT))
+            run(executor.act(Doing(lambda _: _fail(SlurmUnavailable("away")), "merge"), "job 1", {}, ABOUT))
         assert not executor.ready("job 1") and executor.ready("job 2")
         waits.append(executor.ready_at("job 1") - clock.at)
         clock.at = executor.ready_at("job 1")
@@ -68,7 +70,7 @@ def test_failures_back_off_per_subject_and_success_forgets_them(store):
     async def fine(_):
         return None
 
-    run(executor.act("merge", "job 1", {}, fine, ABOUT))
+    run(executor.act(Doing(fine, "merge"), "job 1", {}, ABOUT))
     assert executor.ready("job 1")
 
 
@@ -77,7 +79,7 @@ def test_many_failures_in_a_row_pause_everything(store):
     executor = Executor(store, clock, None)
     for number in range(10):
         with pytest.raises(NotNow):
-            run(executor.act("submit", f"w{number}", {}, lambda _: _fail(SlurmUnavailable("away")), ABOUT))
+            run(executor.act(Doing(lambda _: _fail(SlurmUnavailable("away")), "submit"), f"w{number}", {}, ABOUT))
     assert not executor.ready("somebody else")
     clock.at = executor.paused_until
     assert executor.ready("somebody else")
@@ -88,7 +90,7 @@ def test_a_clock_that_is_set_back_prolongs_no_pause(store):
     executor = Executor(store, clock, None)
     for _ in range(10):
         with pytest.raises(NotNow):
-            run(executor.act("submit", "w", {}, lambda _: _fail(SlurmUnavailable("away")), ABOUT))
+            run(executor.act(Doing(lambda _: _fail(SlurmUnavailable("away")), "submit"), "w", {}, ABOUT))
     assert executor.paused and executor.paused_until == executor.ready_at("other") == clock.at + 600
     clock.at -= 7200
     assert not executor.paused and executor.paused_until == 0.0
@@ -105,7 +107,7 @@ class Shown:
         self.looks += 1
         return self.seen
 
-    async def cancel(self, job):
+    async def cancel(self, job, tasks=()):
         self.cancelled.append(job)
 
     def whoami(self):
@@ -117,19 +119,19 @@ def test_twenty_acts_at_once_share_one_look_and_none_touches_anothers_job(store)
     slurm = Shown(*(make_job(n, "n1", uid=7 + n % 2) for n in range(20)), make_job(99, "n1", uid=7, user="agent"))
     executor = Executor(store, clock, slurm)
     for n in range(20):
-        work = executor.cancel(n, f"job {n}", Concern("malleable", 7))
+        work = executor.cancel(KnownJob(n, 7), f"job {n}", Concern("malleable", 7))
         if n % 2:
             with pytest.raises(NotPermitted, match=f"job {n} now belongs to alice"):
                 run(work)
         else:
             run(work)
-    run(executor.cancel(99, "job 99", Concern("workflows", os.geteuid())))
-    run(executor.cancel(500, "job 500", Concern("workflows", os.geteuid())))
+    run(executor.cancel(KnownJob(99, os.geteuid()), "job 99", ABOUT))
+    run(executor.cancel(KnownJob(500, os.geteuid()), "job 500", ABOUT))
     assert slurm.cancelled == [*range(0, 20, 2), 99, 500] and slurm.looks == 1
     assert len(store._rows("SELECT * FROM intents")) == len(slurm.cancelled), "what is refused is no intent"
     clock.at += FRESH
     slurm.seen = ()
-    run(executor.cancel(1, "job 1", Concern("malleable", 7)))
+    run(executor.cancel(KnownJob(1, 7), "job 1", Concern("malleable", 7)))
     assert slurm.looks == 2
 
 
@@ -138,10 +140,10 @@ def test_a_job_of_another_cluster_is_looked_at_there(store):
     near = Shown(make_job(5, "n1", uid=8))
     near.on = {"far": far}.__getitem__
     executor = Executor(store, ManualClock(), near)
-    run(executor.cancel(5, "bag 1", Concern("select", 7, cluster="far")))
+    run(executor.cancel(KnownJob(5, 7), "bag 1", Concern("select", 7, cluster="far")))
     assert (near.looks, far.looks) == (0, 1)
     with pytest.raises(NotPermitted):
-        run(executor.cancel(5, "bag 1", Concern("select", 7)))
+        run(executor.cancel(KnownJob(5, 7), "bag 1", Concern("select", 7)))
 
 
 def test_an_act_is_refused_where_it_is_paused_and_an_end_is_not(store):
@@ -153,12 +155,12 @@ def test_an_act_is_refused_where_it_is_paused_and_an_end_is_not(store):
         return slurm.cancelled.append(0)
 
     with pytest.raises(LeftAlone, match="slots paused by root"):
-        run(executor.act("submit", "hold 1", {}, submit, Concern("slots", 0)))
-    run(executor.act("submit", "workflow 1", {}, submit, Concern("workflows", 0)))
-    run(executor.cancel(3, "hold 1", Concern("slots", 0)))
+        run(executor.act(Doing(submit, "submit"), "hold 1", {}, Concern("slots", 0)))
+    run(executor.act(Doing(submit, "submit"), "workflow 1", {}, Concern("workflows", 0)))
+    run(executor.cancel(KnownJob(3, 0), "hold 1", Concern("slots", 0)))
     executor.pause_control.rules = [Rule(partitions=("batch",))]
     with pytest.raises(LeftAlone, match=r"limits\.allow"):
-        run(executor.act("submit", "workflow 1", {}, submit, Concern("workflows", 0, None, ("gpu",))))
+        run(executor.act(Doing(submit, "submit"), "workflow 1", {}, Concern("workflows", 0, ("gpu",))))
     assert slurm.cancelled == [0, 3] and len(store._rows("SELECT * FROM intents")) == 2
 
 
@@ -173,7 +175,7 @@ def test_a_pause_that_comes_while_the_job_is_looked_at_holds_for_the_act(store):
 
     slurm.jobs = jobs
     with pytest.raises(LeftAlone, match="malleable paused by root"):
-        run(executor.act("submit", "job 1", {}, lambda slurm: slurm.cancel(0), Concern("malleable", 7, 1)))
+        run(executor.act(Doing(lambda s: s.cancel(0), job=KnownJob(0, 7)), "job 0", {}, Concern("malleable", 7)))
     assert slurm.cancelled == [] and store._rows("SELECT * FROM intents") == []
 
 
@@ -272,7 +274,7 @@ def test_who_keeps_looks_hears_of_every_job_that_something_was_asked_for(store):
     async def made(_):
         return 5
 
-    run(executor.act("submit", "w", {}, made, ABOUT))
+    run(executor.act(Doing(made, "submit"), "w", {}, ABOUT))
     with pytest.raises(OutcomeUnknown):
-        run(executor.act("submit", "w", {}, lambda _: _fail(OutcomeUnknown("lost")), ABOUT))
+        run(executor.act(Doing(lambda _: _fail(OutcomeUnknown("lost")), "submit"), "w", {}, ABOUT))
     assert heard == [([5], ABOUT.owner)]

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from factories import ManualClock, make_job, make_snapshot
 
+from penstock.core.acts import KnownJob
 from penstock.core.executor import Concern, Executor
 from penstock.core.numbering import Mark, Numbering, began_again, raised
 from penstock.core.observe import Observer
@@ -85,7 +86,7 @@ class Slurm:
     async def licenses(self):
         return []
 
-    async def cancel(self, number):
+    async def cancel(self, number, tasks=()):
         self.cancelled.append(number)
 
 
@@ -122,9 +123,9 @@ def test_a_job_that_only_shares_its_number_is_not_cancelled(tmp_path):
     with_uid = [replace(row, uid=os.geteuid()) for row in slurm.rows]
     slurm.rows = with_uid
     executor = Executor(Store(tmp_path / "acts.db"), clock, slurm)
-    asyncio.run(executor.cancel(812, "bag 1", mine))
+    asyncio.run(executor.cancel(KnownJob(812, os.geteuid()), "bag 1", mine))
     slurm.rows = [replace(job(n, 1e10), uid=os.geteuid()) for n in (5, 812)]
     clock.at += 11
     with pytest.raises(NotNow, match="counts its jobs anew"):
-        asyncio.run(executor.cancel(812, "bag 1", mine))
+        asyncio.run(executor.cancel(KnownJob(812, os.geteuid()), "bag 1", mine))
     assert slurm.cancelled == [812]

@@ -13,11 +13,8 @@ _OUTSIDE = ("slurm",)
 # What puts the program together makes the back end; the executor is given its changing half.
 _MAKERS = {"app", "tick", "cli.acting", "cli.backends", "cli.market", "cli.off_alone", "doctor.reader"}
 _HOLDERS = {"app", "cli.acting", "core.executor"}
-# These write what the executor is to do with the changing half that it hands them for the time of an act.
-_WRITERS = {
-    "autoalloc.acts", "broker.acts", "broker.clusters", "core.executor", "holding.holds", "malleable.acts",
-    "malleable.grow", "malleable.reordering", "moldable.acts", "workflow.carrying",
-}  # fmt: skip
+# All that can be done to Slurm is written here, and only the executor carries it out.
+_WRITERS = {"core.acts"}
 
 
 def modules():
@@ -36,7 +33,7 @@ def imported(tree, what):
 def test_only_what_puts_the_program_together_holds_a_back_end():
     assert {name for name, tree in modules() if imported(tree, "Backend")} <= _HOLDERS | {"core.backends"}
     assert {name for name, tree in modules() if imported(tree, "make_backend")} <= _MAKERS
-    assert {name for name, tree in modules() if imported(tree, "Changer")} <= _WRITERS
+    assert {name for name, tree in modules() if imported(tree, "Changer")} == _WRITERS
 
 
 def test_nobody_but_the_executor_and_its_makers_keep_what_changes_slurm():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Partition
-from penstock.core.ownlimits import Extension, Growth, RunningUse, after, held, obstacle, owner_of
+from penstock.core.ownlimits import Extension, Growth, Joining, RunningUse, Shape, after, held, obstacle, owner_of
 
 ENFORCED = frozenset({"associations", "limits", "qos"})
 OWNER = Owner("alice", "physics", "batch", "normal")
@@ -319,3 +319,56 @@ def test_two_growths_one_after_the_other_have_no_more_than_one_of_both(limits, j
         for limit in first(limits, name, "node"):
             factor = max((holder.factor for holder in limits.qos), default=1.0)
             assert limit.used is not None and limit.used + one + other <= limit.value * max(factor, 1.0)
+
+
+# -- jobs that wait for another size -----------------------------------------------------------------------------------
+
+WAITING = RunningUse({"node": 2.0, "cpu": 8.0}, elapsed=0.0, time_limit=600.0)
+SHAPES = [
+    (Limit("MaxWall", 600), Shape(8, 600.0), Shape(1, 661.0), "max-wall"),
+    (Limit("MaxTRESPerJob", 3, "node"), Shape(3, 60.0), Shape(4, 60.0), "max-tres-per-job"),
+    (Limit("MaxTRESPerJob", 15, "cpu"), Shape(3, 60.0), Shape(4, 60.0), "max-tres-per-job"),
+    (Limit("MaxTRESMinsPerJob", 40, "node"), Shape(4, 600.0), Shape(5, 600.0), "max-tres-mins-per-job"),
+    # What others use is not held against it: it may wait for that.
+    (Limit("MaxTRESPerUser", 4, "node", 4), Shape(4, 60.0), Shape(5, 60.0), "max-tres-per-user"),
+    (Limit("GrpTRES", 4, "node", 4), Shape(4, 60.0), Shape(5, 60.0), "grp-tres"),
+    (Limit("GrpTRESRunMins", 40, "node", 40), Shape(4, 600.0), Shape(5, 600.0), "grp-tres-run-mins"),
+    (Limit("MaxJobs", 5, used=5), Shape(99, 60.0), None, ""),
+]
+
+
+@pytest.mark.parametrize(("limit", "fits", "too_much", "why"), SHAPES, ids=lambda value: getattr(value, "name", None))
+@pytest.mark.parametrize("holder", [qos, association])
+def test_a_size_that_slurm_will_judge_has_to_be_possible(holder, limit, fits, too_much, why):
+    assert code(known(holder(limit)), fits, WAITING) == ""
+    if too_much is not None:
+        assert code(known(holder(limit)), too_much, WAITING) == why
+
+
+@pytest.mark.parametrize("name", ["GrpTRES", "MaxTRESPerUser", "MaxTRESPerAccount"])
+@pytest.mark.parametrize("tres", ["node", "cpu"])
+def test_no_size_is_set_by_an_operator_where_slurm_would_forget_a_limit(name, tres):
+    limited = known(qos(Limit(name, 1000, tres, 0)))
+    assert code(limited, Shape(1, 60.0), WAITING) == ""
+    assert code(limited, Shape(1, 60.0, judged=False), WAITING) == "shared-limit"
+
+
+def test_an_operator_s_size_is_held_to_the_limits_that_slurm_keeps():
+    minutes = known(qos(Limit("GrpTRESMins", 1000, "node", 990)))
+    assert code(minutes, Shape(1, 60.0, judged=False), WAITING) == ""
+    assert code(known(qos(Limit("GrpWall", 1e6, used=0))), Shape(1, 60.0, judged=False), WAITING) == "shared-limit"
+    assert code(known(qos(Limit("MaxWall", 600))), Shape(1, 660.0, judged=False), WAITING) == "max-wall"
+
+
+def test_a_size_below_the_partition_s_least_is_none():
+    assert code(known(partition=place(min_nodes=2)), Shape(1, 60.0), WAITING) == "partition-min-nodes"
+    assert code(known(partition=place(max_nodes=2)), Shape(3, 60.0), WAITING) == "partition-max-nodes"
+    assert code(known(partition=place(max_time=600.0)), Shape(2, 660.0), WAITING) == "partition-max-time"
+
+
+def test_nodes_that_an_owner_holds_already_count_only_for_the_job_that_gets_them():
+    full = Limit("MaxTRESPerUser", 4, "node", 4)
+    assert code(known(qos(full)), Joining(2)) == ""
+    assert code(known(qos(Limit("MaxTRESPerJob", 3, "node"))), Joining(2)) == "max-tres-per-job"
+    assert code(known(partition=place(max_nodes=3)), Joining(2)) == "partition-max-nodes"
+    assert code(known(qos(Limit("MaxWall", 60))), Joining(2)) == "", "its time is what it was"

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import smtp_server
 from click.testing import CliRunner
+from factories import Doing
 
 from penstock.api import JobSpec
 from penstock.app import check
@@ -295,7 +296,7 @@ async def test_a_users_failed_stage_and_an_automatic_pause_are_told_of(tmp_path)
 
     for n in range(10):
         with pytest.raises(SlurmUnavailable):
-            await world.app.executor.act("release", f"x {n}", {}, broken, Concern("workflows", uid))
+            await world.app.executor.act(Doing(broken, "release"), f"x {n}", {}, Concern("workflows", uid))
     assert [m["event"]["kind"] for m in world.store.messages()] == ["stage-failed", "paused"]
     assert "release x 9: no answer" in world.store.messages()[1]["event"]["text"]
 

@@ -8,7 +8,7 @@ import os
 import re
 
 import pytest
-from factories import ManualClock
+from factories import Doing, ManualClock
 
 from penstock.core.executor import Concern, Executor
 from penstock.errors import ConfigError, LeaseLost, NotNow, StoreError
@@ -32,7 +32,7 @@ def test_an_act_is_looked_at_once_more_between_the_journal_and_the_request(error
 
     executor = Executor(store, ManualClock(100.0), None, may_act=stop)
     with pytest.raises(type(error)):
-        asyncio.run(executor.act("submit", "workflow 1/a", {}, request, Concern("workflows", os.geteuid())))
+        asyncio.run(executor.act(Doing(request), "workflow 1/a", {}, Concern("workflows", os.geteuid())))
     assert sent == []
     assert store.open_intents() == [], "it was never sent, and the journal says so"
 

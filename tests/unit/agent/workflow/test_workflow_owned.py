@@ -265,10 +265,12 @@ def test_a_hold_that_is_put_on_while_it_is_kept_back_has_no_part_in_the_wait():
     assert late.run.stage("b").hindered == "hold"
 
 
-def test_a_hold_of_the_owners_own_is_left_alone():
+def test_a_hold_of_the_owners_own_is_left_alone(way):
     assert not of(Release, look(chain("a", "b", kept=Kept.NOT), ended(1), kept(2)))
     released = chain("a", "b", released=5.0)
-    assert not of(Release, look(released, ended(1), kept(2))), "it was held again after its release"
+    again = of(Release, look(released, ended(1), kept(2)))
+    # Its begin time only the agent sets: a slurmctld that crashed has lost the release. A hold may be anybody's.
+    assert len(again) == (way is Kept.BEGIN), "held again after its release"
 
 
 def test_a_stage_whose_job_is_somebody_elses_ends_the_workflow():

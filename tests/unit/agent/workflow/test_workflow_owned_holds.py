@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api import FAR, JobSpec, JobState
-from penstock.core.executor import FRESH, Concern, Executor, Payload
+from penstock.core.acts import Act, Release
+from penstock.core.executor import Concern, Executor, Payload
 from penstock.core.observe import Observer
+from penstock.core.verdicts import FRESH
 from penstock.errors import SlurmUnavailable
 from penstock.state.store import Store
 from penstock.waits.learners import make
@@ -225,13 +227,13 @@ async def test_what_the_agent_submits_as_itself_is_looked_at_again_before_it_is_
     observer, executor = world.app.observer, world.app.executor
     before, old = executor.act, []
 
-    async def late(verb: str, subject: str, payload: Payload, request: Any, concern: Concern) -> Any:
+    async def late(act: Act[Any], subject: str, payload: Payload, concern: Concern) -> Any:
         """What was decided on is two seconds old by now, and an administrator has held the job meanwhile."""
-        if verb == "release" and concern.job is not None and not old:
+        if isinstance(act, Release) and not old:
             world.clock.advance(2)
-            world.backend._controller.hold("carol", concern.job)
-            old.append(concern.job)
-        return await before(verb, subject, payload, request, concern)
+            world.backend._controller.hold("carol", act.job.number)
+            old.append(act.job.number)
+        return await before(act, subject, payload, concern)
 
     executor.act = late
     await world.until(lambda: old, 300)

@@ -1,0 +1,95 @@
+"""Which job is a stage's: a number alone is no identity. Pure.
+
+A slurmctld that crashed has lost its last seconds, and gives the numbers of these out again, to anybody. So a stage
+keeps, beside the number, the submission time of the look that first showed its job, and the name that it was given.
+Slurm moves the submission time when a job is requeued, and counts that; so another time is the same job only where it
+has been requeued since and has the name. Anything else under the number is another job: it is left alone, and
+what was the stage's is gone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from penstock.api import AccountingRecord, Job
+from penstock.core.acts import KnownJob
+from penstock.workflow.state import WorkflowRun
+
+__all__ = ["Claim", "Recognition", "claims", "known_job", "named", "outlived", "recognise", "records_of"]
+
+
+class Recognition(Enum):
+    """What the rows of a job's number are to it. ASK: its name says."""
+
+    OURS = auto()
+    ANOTHER = auto()
+    ASK = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a run knows of one of its jobs. `unique`: no other job was ever given this name. `sent` is when it was in
+    the queue by our clock, at the latest; infinite where that is not known."""
+
+    number: int
+    submit: float | None
+    name: str
+    restarts: int
+    unique: bool
+    sent: float = math.inf
+
+
+def claims(run: WorkflowRun) -> Iterator[Claim]:
+    """All jobs that the run looks at: of its stages, and those that it has given up."""
+    for stage in run.stages:
+        if stage.job is not None:
+            sent = stage.submitted if stage.own is None else stage.own.registered
+            sent = math.inf if sent is None else sent
+            yield Claim(stage.job, stage.born, stage.called, stage.restarts, not run.owned, sent)
+    for number in run.discarded:
+        born, called = run.given_up.get(number, (None, ""))
+        yield Claim(number, born, called, 0, not run.owned)
+
+
+def recognise(claim: Claim, rows: Sequence[Job]) -> Recognition:
+    """Whether these rows, all that a look shows under the number, are the job that the run means."""
+    if claim.submit is None:
+        # A job of a release that kept no names is believed to be what its number says.
+        return Recognition.ASK if claim.name else Recognition.OURS
+    if any(row.submit == claim.submit for row in rows):
+        return Recognition.OURS
+    if claim.unique and claim.name:
+        return Recognition.ASK
+    if any(row.restarts > claim.restarts for row in rows):
+        return Recognition.ASK if claim.name else Recognition.OURS
+    return Recognition.ANOTHER
+
+
+def named(claim: Claim, rows: Sequence[Job], found: Collection[int]) -> bool:
+    """Whether the jobs of its name (`found`; of an array's tasks that have begun each by itself) are these rows."""
+    return claim.number in found or any(row.id in found for row in rows)
+
+
+def records_of(claim: Claim, record: AccountingRecord) -> bool:
+    """Whether accounting's record of the number is of the job that the run means."""
+    if claim.submit is not None and record.submit == claim.submit:
+        return True
+    if claim.name:
+        return record.name == claim.name
+    return claim.submit is None or record.submit > claim.submit
+
+
+def outlived(claim: Claim, record: AccountingRecord) -> bool:
+    """Whether accounting's record of the number is of a later job, which has it only because ours was lost."""
+    since = claim.sent if claim.submit is None else claim.submit
+    return record.submit > since and not records_of(claim, record)
+
+
+def known_job(run: WorkflowRun, number: int, me: int) -> KnownJob:
+    """What the executor is to look for before it changes one of the run's jobs; `me` is the agent's uid."""
+    claim = next((one for one in claims(run) if one.number == number), None)
+    uid = run.uid if run.owned else me
+    return KnownJob(number, uid) if claim is None else KnownJob(number, uid, claim.submit, claim.name)
