@@ -111,7 +111,8 @@ def slurm_conf(
     ]
     for index, (node, port) in enumerate(zip(spec.node_names, ports.nodes, strict=True)):
         place = f"NodeHostname={host} NodeAddr={here}" if subnet is None else f"NodeAddr={subnet.node(index)}"
-        size = f"CPUs={spec.cpus} RealMemory={_MEMORY}"
+        has = spec.nodes_have[index] if index < len(spec.nodes_have) else ""
+        size = f"{has if 'CPUs=' in has else f'CPUs={spec.cpus} {has}'} RealMemory={_MEMORY}".replace("  ", " ")
         lines.append(f"NodeName={node} {place} Port={port} {size} State=UNKNOWN")
     lines += [
         f"PartitionName=batch Nodes={','.join(spec.node_names)} Default=YES MaxTime=UNLIMITED DefaultTime=10 State=UP",

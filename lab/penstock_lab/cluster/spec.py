@@ -53,7 +53,8 @@ class ClusterSpec:
     elsewhere; `accrue_always` has that, too. `enforce`: Slurm holds users to their associations, limits and QOS, and
     the Operator has the association that the guide gives to the service user (docs/install.md). `scheduling` are
     SchedulerParameters in place of the short periods that spare tests their waits. `jwt`: Slurm takes tokens
-    (auth/jwt), which `scontrol token` makes, beside munge; its plug-in has to be there. `extra` are lines that end
+    (auth/jwt), which `scontrol token` makes, beside munge; its plug-in has to be there. `nodes_have`: what the lines of
+    the first nodes in slurm.conf say besides, in the place of `cpus` where they say `CPUs=`. `extra` are lines that end
     slurm.conf as they are (tests of a site's settings), `beside` files that are copied into its folder (a
     job_submit.lua, an epilog).
     """
@@ -75,6 +76,7 @@ class ClusterSpec:
     slurmd_timeout: int = 30
     scheduling: str = ""
     jwt: bool = False
+    nodes_have: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
     beside: tuple[Path, ...] = ()
 
@@ -98,8 +100,10 @@ class ClusterSpec:
             )
         if self.cpus < 1 or self.slurmd_timeout < 1:
             raise UserError("cpus and slurmd_timeout must be at least 1")
-        if any("\n" in line for line in self.extra):
-            raise UserError("extra: one line of slurm.conf per item")
+        if any("\n" in line for line in (*self.extra, *self.nodes_have)):
+            raise UserError("extra, nodes_have: one line of slurm.conf per item")
+        if len(self.nodes_have) > self.nodes:
+            raise UserError(f"nodes_have: for {len(self.nodes_have)} nodes, but there are {self.nodes}")
         for file in self.beside:
             if not file.is_file():
                 raise UserError(f"beside {file}: no such file")

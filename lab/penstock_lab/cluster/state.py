@@ -88,6 +88,7 @@ def load(layout: Layout) -> State | None:
         for key in ("folder", "join"):
             spec[key] = None if spec[key] is None else Path(spec[key])
         spec["extra"] = tuple(spec["extra"])
+        spec["nodes_have"] = tuple(spec.get("nodes_have", ()))
         spec["beside"] = tuple(map(Path, spec.get("beside", ())))
         ports, accounting, processes = data.pop("ports"), data.pop("accounting"), data.pop("processes")
         subnet = data.pop("subnet", None)
