@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dmr.slurm_variables import expanded
+
 __all__ = ["Command", "allocation", "parse"]
 
 # How many values follow an option, where it is not one of the form --name=value; what is not here has none. By name
@@ -132,7 +134,7 @@ def allocation(environ: Mapping[str, str], job: int, nodes: Sequence[str], per_n
     """
     environment = dict(environ)
     count, hosts = str(len(nodes)), ",".join(nodes)
-    cpus = environ.get("SLURM_JOB_CPUS_PER_NODE", "").split("(")[0].split(",")[0]
+    cpus = set(expanded(environment.pop("SLURM_JOB_CPUS_PER_NODE", "")))
     environment |= {
         "SLURM_JOB_ID": str(job),
         "SLURM_JOBID": str(job),
@@ -146,8 +148,8 @@ def allocation(environ: Mapping[str, str], job: int, nodes: Sequence[str], per_n
     for name in ("OMPI_MCA_plm_slurm_args", "PRTE_MCA_prte_plm_slurm_args"):
         others = [part for part in environ.get(name, "").split() if not part.startswith(("--nodes=", "--nodelist="))]
         environment[name] = " ".join([*others, f"--nodes={count}", f"--nodelist={hosts}"])
-    if cpus:
-        environment["SLURM_JOB_CPUS_PER_NODE"] = f"{cpus}(x{count})"
+    if len(cpus) == 1:  # else nodes differ, and which of them these are is not known here
+        environment["SLURM_JOB_CPUS_PER_NODE"] = f"{cpus.pop()}(x{count})"
     for name in ("SLURM_NPROCS", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_DISTRIBUTION"):
         environment.pop(name, None)
     return environment

@@ -10,7 +10,8 @@ adds what processes on later nodes need (run on 22.05, MPICH 5.0):
   hydra would wait for it for ever;
 - `SLURM_OVERLAP=1`: else srun waits for nodes on which the old processes still run.
 
-The nodes are those that the job has now, which differ from the variables if it was resized before.
+The nodes are those that the job has now, which differ from the variables if it was resized before. srun and Open MPI's
+mpiexec are told of them by these variables, set anew.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dmr import checkpoint, command, supervisor
+from dmr.job_nodes import environment_now, nodes, output
 from dmr.line import start_limit
 
 __all__ = ["find_mpiexec", "main", "nodes", "prepare"]
 
-_TIME_LIMIT = 30.0
 # A program may leave the directory of its start, from where these are given.
 _PATHS = (checkpoint.DIRECTORY, "DMR_KEY_FILE", "DMR_MUNGE_SOCKET")
 
@@ -45,26 +46,6 @@ def prepare(
     # srun would apply it to hydra's proxies, of which there is one on each node.
     environment.pop("SLURM_NTASKS_PER_NODE", None)
     return ["-launcher", "slurm", "-hosts", ",".join(nodes), *arguments], environment
-
-
-def _output(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIME_LIMIT).stdout
-
-
-def _expand(hosts: str) -> list[str]:
-    return _output("scontrol", "show", "hostnames", hosts).split() if "[" in hosts else hosts.split(",")
-
-
-def nodes(environ: Mapping[str, str]) -> list[str]:
-    """The nodes of this job now; as they were at its start if the controller does not answer."""
-    try:
-        nodes = _expand(_output("squeue", "-h", "-j", environ["SLURM_JOB_ID"], "-o", "%N").strip())
-        # A job keeps its batch host for life. Where that is missing, another Slurm's job of the same number answered.
-        if nodes[0] and environ.get("SLURMD_NODENAME", nodes[0]) in nodes:
-            return nodes
-    except (OSError, subprocess.SubprocessError):
-        pass
-    return _expand(environ["SLURM_JOB_NODELIST"])
 
 
 def find_mpiexec() -> str | None:
@@ -85,7 +66,7 @@ def _starter(arguments: list[str]) -> tuple[str, str]:
     if mpiexec is None:
         sys.exit("dmr.launch: no mpiexec; pip install mpich, or put your MPI's on PATH")
     try:
-        version = _output(mpiexec, "--version")
+        version = output(mpiexec, "--version")
     except (OSError, subprocess.SubprocessError) as error:
         sys.exit(f"dmr.launch: {mpiexec} --version fails: {error}")
     open_mpi = any(name in version for name in ("Open MPI", "OpenRTE", "PRRTE", "prterun"))
@@ -97,11 +78,14 @@ def main() -> None:
     logging.basicConfig(format="%(name)s: %(message)s")
     arguments, environment = sys.argv[1:], dict(os.environ)
     starter, kind = _starter(arguments)
+    job = os.environ.get("SLURM_JOB_ID", "")
+    if job and kind != "hydra":
+        with contextlib.suppress(OSError, KeyError, ValueError, subprocess.SubprocessError):  # as they were
+            environment = environment_now(environment)
     try:
         line = command.parse(kind, starter, arguments)
     except ValueError as error:
         sys.exit(f"dmr.launch: {error}; usage: python -m dmr.launch [--srun] -n RANKS ... PROGRAM ...")
-    job = os.environ.get("SLURM_JOB_ID", "")
     per_node = str(line.per_node or "") or environment.get("SLURM_NTASKS_PER_NODE", "")
     if per_node:
         environment.setdefault("DMR_RANKS_PER_NODE", per_node)

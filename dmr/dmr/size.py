@@ -23,7 +23,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dmr import launch, wire
+from dmr import job_nodes, slurm_variables, wire
 from dmr.client import Client
 
 __all__ = ["Unavailable", "exports", "main", "obtain"]
@@ -38,20 +38,13 @@ class Unavailable(Exception):
     """The size is not to be had; `str()` says why."""
 
 
-def exports(nodes: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The shell's commands that tell srun and others of the nodes, as Slurm would have told them at the job's start."""
-    values = {
-        "SLURM_JOB_NODELIST": ",".join(nodes),
-        "SLURM_NODELIST": ",".join(nodes),
-        "SLURM_JOB_NUM_NODES": str(len(nodes)),
-        "SLURM_NNODES": str(len(nodes)),
-    }
-    cpus = environ.get("SLURM_JOB_CPUS_PER_NODE", "").partition("(")[0]
-    if cpus.isdigit():  # else nodes differ
-        values["SLURM_JOB_CPUS_PER_NODE"] = f"{cpus}(x{len(nodes)})"
-    # Numbers of tasks were those of the former size.
-    gone = "SLURM_TASKS_PER_NODE SLURM_NTASKS SLURM_NPROCS"
-    return f"export {' '.join(f'{name}={shlex.quote(value)}' for name, value in values.items())}; unset {gone}"
+def exports(nodes: Sequence[str], cpus: Sequence[int], environ: Mapping[str, str], tasks: int | None = None) -> str:
+    """The shell's commands that tell srun and every mpiexec of the nodes, as Slurm would have told them at the job's
+    start. `nodes`, `cpus`, `tasks`: see `slurm_variables.resized`."""
+    said = slurm_variables.resized(environ, nodes, cpus, tasks)
+    values = [f"{name}={shlex.quote(value)}" for name, value in said.items() if value is not None]
+    gone = [name for name, value in said.items() if value is None]
+    return f"export {' '.join(values)}" + (f"; unset {' '.join(gone)}" if gone else "")
 
 
 def obtain(client: Client, job: int, present: int, wanted: int, patience: float) -> tuple[str, ...]:
@@ -123,15 +116,18 @@ def _run() -> int:
     parser.add_argument(
         "--wait", type=float, default=PATIENCE, metavar="SECONDS", help=f"at most so long ({PATIENCE:g})"
     )
+    parser.add_argument(
+        "-n", "--ntasks", type=int, help="so many tasks in all (as many for each node as at the job's start)"
+    )
     options = parser.parse_args()
-    if options.nodes < 1 or not options.wait >= 0:
-        parser.error("nodes are counted from 1, seconds from 0")
+    if options.nodes < 1 or not options.wait >= 0 or (options.ntasks is not None and options.ntasks < 1):
+        parser.error("nodes and tasks are counted from 1, seconds from 0")
     try:
         client, job = _client()
-        names = launch.nodes(os.environ)
+        names = job_nodes.nodes(os.environ)
         if len(names) != options.nodes:
             names = list(obtain(client, job, len(names), options.nodes, options.wait))
-        print(exports(names, os.environ))
+        print(exports(*job_nodes.facts(job, names, os.environ), os.environ, options.ntasks))
     except (Unavailable, OSError, KeyError, subprocess.SubprocessError, wire.WireError) as why:
         print(f"dmr.size: {why}", file=sys.stderr)
         return 1

@@ -119,3 +119,5 @@ def test_slurms_variables_for_other_nodes() -> None:
         "PRTE_MCA_prte_plm_slurm_args": "--nodes=3 --nodelist=n3,n5,n6",
     }
     assert start["SLURM_JOB_ID"] == "7"
+    unequal = allocation(start | {"SLURM_JOB_CPUS_PER_NODE": "4,8"}, 9, ["n3", "n5"], 2)
+    assert "SLURM_JOB_CPUS_PER_NODE" not in unequal, "which of them the new nodes have is not known"

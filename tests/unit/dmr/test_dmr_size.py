@@ -96,13 +96,12 @@ def test_what_the_agent_said_before_it_answered_again_is_no_reason() -> None:
 
 
 def test_the_shell_hears_of_the_nodes() -> None:
-    said = size.exports(("n1", "n5"), {"SLURM_JOB_CPUS_PER_NODE": "4(x3)"})
-    script = f'SLURM_NTASKS=3; {said}; echo "$SLURM_NNODES $SLURM_JOB_NODELIST $SLURM_JOB_CPUS_PER_NODE $SLURM_NTASKS."'
-    assert (
-        subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=True).stdout
-        == "2 n1,n5 4(x2) .\n"
-    )
-    assert "CPUS" not in size.exports(("n1",), {"SLURM_JOB_CPUS_PER_NODE": "4,2(x2)"})
+    start = {"SLURM_JOB_CPUS_PER_NODE": "4(x3)", "SLURM_NTASKS": "6", "SLURM_JOB_NUM_NODES": "3"}
+    variables = "$SLURM_NNODES $SLURM_JOB_NODELIST $SLURM_JOB_CPUS_PER_NODE $SLURM_TASKS_PER_NODE $SLURM_NTASKS."
+    script = f'SLURM_NTASKS=3; {size.exports(("n1", "n5"), [4, 4], start)}; echo "{variables}"'
+    ran = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=True)
+    assert ran.stdout == "2 n1,n5 4(x2) 2(x2) 4.\n"
+    assert "unset SLURM_JOB_CPUS_PER_NODE SLURM_NTASKS SLURM_NPROCS" in size.exports(("n1",), [], {})
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,7 @@ def test_a_script_ends_where_it_cannot_be(environment: dict[str, str], text: str
     assert (ran.returncode, ran.stdout) == (1, "") and text in ran.stderr and "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize("arguments", ["", "0", "two", "2 --wait nan", "2 --wait", "2 3"])
+@pytest.mark.parametrize("arguments", ["", "0", "two", "2 -n 0", "2 --wait nan", "2 --wait", "2 3"])
 def test_a_script_ends_where_the_size_is_none(arguments: str) -> None:
     """A variable that is empty, say: eval of nothing would go on as if the size were there."""
     script = f'set -e; eval "$({sys.executable} -m dmr.size {arguments})"; echo went on'
