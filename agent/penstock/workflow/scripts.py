@@ -13,6 +13,7 @@ from penstock.slurm.hostlist import expand_hosts
 from penstock.workflow.asks import NO_ASKS
 from penstock.workflow.guard import Guard, guard_lines, mark_lines
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.narrow import narrowing, narrowing_lines
 from penstock.workflow.ties import Tie
 
 __all__ = [
@@ -166,27 +167,27 @@ def combined_command(stages: Sequence[Stage], shell: str = "strict") -> str:
     too: the allocation is as wide as the widest stage, and two commands that each believe to own it would collide.
 
     Each runs in a subshell of its own, as a quoted text: its `exit`, `cd` and unbalanced brackets stay its own. A stage
-    narrower than the allocation has srun told so, else `srun ./merge` would start one copy per node of the widest.
-    Run on Slurm 22.05.8 with srun and with MPICH's `mpiexec -launcher slurm`: both honour it.
+    narrower than the allocation has srun and mpiexec told so, else they would start one copy per node of the widest.
     """
     widest = max(s.nodes for s in stages)
-    lines: list[str] = []
+    lines = narrowing_lines() if any(stage.nodes < widest for stage in stages) else []
     for stage in stages:
-        told = f"export SLURM_NNODES={stage.nodes} SLURM_JOB_NUM_NODES={stage.nodes}"
-        lines += _subshell(stage, [told] if stage.nodes < widest else [], shell)
+        lines += _subshell(stage, [narrowing(stage.nodes)] if stage.nodes < widest else [], shell)
     return "\n".join(lines)
 
 
 def resizing_command(stages: Sequence[Stage], shell: str = "strict") -> str:
     """The same in an allocation that has the nodes of each stage when that begins (`dmr.size`), the first's at first.
 
-    A failure to get them ends the command, as that of a stage does. `DMR_PYTHON` is a Python that has `dmr`.
+    A failure to get them ends the command, as that of a stage does. `DMR_PYTHON` is a Python that has `dmr`. Tasks that
+    the stages ask for are those of each.
     """
     lines: list[str] = []
     present = stages[0].nodes
     for stage in stages:
         if stage.nodes != present:
-            resized = f'$("${{DMR_PYTHON:-python3}}" -m dmr.size {stage.nodes} --wait {GROWTH_WAIT:g})'
+            tasks = f" --ntasks {stage.asks.ntasks}" if stage.asks.ntasks else ""
+            resized = f'$("${{DMR_PYTHON:-python3}}" -m dmr.size {stage.nodes}{tasks} --wait {GROWTH_WAIT:g})'
             lines += [f'eval "{resized}"'] if shell == "strict" else [f"sized={resized} || exit", 'eval "$sized"']
         present = stage.nodes
         lines += _subshell(stage, [], shell)
