@@ -492,10 +492,12 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class NodeNeeds:
-    """What a job has asked each of its nodes to have: GRES and features, as sbatch takes them; None: anything."""
+    """What each further node of a job has to have: GRES and features, as sbatch takes them; None: anything. `unknown`:
+    why it cannot be said; "": it can."""
 
     gres: str | None = None
     constraint: str | None = None
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,10 @@ class Grower(MalleablePart):
             except PenstockError as e:
                 self._registry.put(self._registry.jobs[job.id].grant_failed(str(e), self._clock.now()))
                 return
+            if needs.unknown:
+                me = self._registry.jobs[job.id].not_asked(needs.unknown, self._clock.now())
+                self._registry.put(replace(me, failures=me.failures + 1))  # asked for again ever more rarely
+                return
             spec = replace(spec, gres=needs.gres, constraint=needs.constraint)
         if order.way is Way.COMPANION and job.user != self._backend.whoami():
             await self._have_asked(order, job, spec)

@@ -129,8 +129,8 @@ class Reader(Protocol):
         ...
 
     async def node_needs(self, job: int) -> NodeNeeds:
-        """What a job has asked its nodes to have. GRES that it has asked for in all, not for each node, are shared out
-        evenly. `NotFound` when the controller does not know it."""
+        """What each further node of a job has to have. Of GRES that it has asked for in all, for each task or socket,
+        as many as that node of it has that has the most. `NotFound` when the controller does not know it."""
         ...
 
     async def find(self, name: str, uid: int | None = None) -> Sequence[int]:

@@ -30,7 +30,7 @@ from penstock.api import (
 )
 from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, PenstockError, SlurmUnavailable
 from penstock.host.logins import login
-from penstock.slurm import records
+from penstock.slurm import needs, records
 from penstock.slurm.budget import RequestBudget
 from penstock.slurm.clocks import ControllerClock, since_boot
 from penstock.slurm.commands import CommandResult, CommandRunner
@@ -321,10 +321,15 @@ class CliQueries:
 
     async def node_needs(self, job: int) -> NodeNeeds:
         """See `Backend.node_needs`."""
-        rows = await self._rows(("JobID", *records.NEEDS_FIELDS), "-a", "-t", "all", "-j", str(int(job)))
+        rows = await self._rows(("JobID", *needs.NEEDS_FIELDS), "-a", "-t", "all", "-j", str(int(job)))
         if not rows:
             raise NotFound(f"job {job} is not there")
-        return understood("squeue", lambda: records.needs_from_row(rows[0]))
+        columns = rows[0][1:]
+        if needs.named_per_node(columns):
+            return needs.node_needs(columns, ())
+        # The texts of the job's owner stand there, too; by them owners change what their own jobs ask for.
+        shown = await self._read("scontrol", "-o", "-d", "show", "job", str(int(job)))
+        return needs.node_needs(columns, needs.given_in(shown), tasks_per_gpu=needs.tasks_per_gpu_in(shown))
 
     async def texts(self, ids: Collection[int]) -> Mapping[int, JobTexts]:
         """See `Backend.texts`. squeue of 22.05 prints the whole queue whatever is asked for."""

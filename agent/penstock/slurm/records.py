@@ -18,7 +18,6 @@ from penstock.api import (
     JobState,
     License,
     Node,
-    NodeNeeds,
     Partition,
     Reservation,
     SiteConfig,
@@ -44,7 +43,6 @@ from penstock.slurm.rows import draw_mark, lines_of, long_format, split_rows
 __all__ = [
     "ACCOUNTING_FIELDS",
     "JOB_FIELDS",
-    "NEEDS_FIELDS",
     "STEP_FIELDS",
     "TRES_FIELDS",
     "accounting_from_rows",
@@ -57,7 +55,6 @@ __all__ = [
     "license_from_line",
     "lines_of",
     "long_format",
-    "needs_from_row",
     "node_from_line",
     "of_array",
     "partition_from_line",
@@ -98,10 +95,7 @@ JOB_FIELDS = (
     "tres-alloc",
     "NTPerNode",
 )
-_GRES = re.compile(r"[A-Za-z0-9_.-]+(?::[A-Za-z0-9_.-]+){0,2}")
-_CONSTRAINT = re.compile(r"[A-Za-z0-9_.:&|*()\[\]=-]{1,200}")
 STEP_FIELDS = ("StepID", "Nodes", "StepState")
-NEEDS_FIELDS = ("NumNodes", "tres-per-job", "tres-per-node", "Feature")
 TRES_FIELDS = ("tres-alloc", "tres-per-job", "tres-per-node", "tres-per-socket", "tres-per-task")
 ACCOUNTING_FIELDS = (
     "JobIDRaw",
@@ -319,32 +313,6 @@ _ESTIMATE = re.compile(
     r"on nodes (\S+) in partition (\S+)(?: on cluster \S+)?$",
     re.MULTILINE | re.ASCII,
 )
-
-
-def needs_from_row(row: Sequence[str]) -> NodeNeeds:
-    """What the columns "JobID" and `NEEDS_FIELDS` of squeue say; what cannot be read asks for nothing.
-
-    GRES are "gres:gpu:a100:2" up to 22.05 and "gres/gpu:a100:2" later.
-    """
-    _, count, of_job, of_node, features = row
-    nodes = int(count) if count.isascii() and count.isdigit() and int(count) > 0 else 1
-    wanted = _gres(of_node, 1) or _gres(of_job, nodes)
-    constraint = features if features not in ("(null)", "N/A") and _CONSTRAINT.fullmatch(features) else None
-    return NodeNeeds(wanted or None, constraint)
-
-
-def _gres(text: str, nodes: int) -> str:
-    """For each of so many nodes, as `--gres` takes it."""
-    found = []
-    for word in text.split(","):
-        name = word.removeprefix("gres:").removeprefix("gres/")
-        if name == word or not _GRES.fullmatch(name):
-            continue
-        kind, _, count = name.rpartition(":")
-        if kind and count.isdigit():
-            name = f"{kind}:{-(-int(count) // nodes)}"
-        found.append(name)
-    return ",".join(found)
 
 
 def estimate_from_text(text: str) -> StartEstimate:

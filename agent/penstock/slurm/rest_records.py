@@ -13,7 +13,7 @@ from sys import intern
 from typing import Any, TypeVar
 
 from penstock.api import Job, JobTexts, License, Node, NodeNeeds, Partition, Reservation, Step
-from penstock.slurm import records
+from penstock.slurm import needs, records
 from penstock.slurm.parse import (
     ParseError,
     expand_hosts,
@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 _UNKNOWN_PRIORITY = 0xFFFFFFFF
+_UNSET = 0xFFFE  # of numbers of 16 bits
+_NEEDS = ("tres_per_node", "tres_per_job", "tres_per_socket", "tres_per_task", "features")
 _WHOLE = frozenset({"NODE", "TOPO"})
 T = TypeVar("T")
 Json = Mapping[str, Any]
@@ -118,9 +120,10 @@ def _words(value: object) -> Sequence[str]:
 
 
 def needs_from_json(value: Json) -> NodeNeeds:
-    """What a job of `jobs` has asked its nodes to have."""
-    columns = (text(value.get("tres_per_job")), text(value.get("tres_per_node")), text(value.get("features")))
-    return records.needs_from_row(("", str(count(value.get("node_count"))), *columns))
+    """What a job of `jobs` needs each further node to have."""
+    columns = [text(value.get(name)) for name in _NEEDS]
+    given = [str(word) for word in value.get("gres_detail") or ()]
+    return needs.node_needs(columns, given, tasks_per_gpu=0 < count(value.get("tasks_per_tres")) < _UNSET)
 
 
 def texts_from_json(value: Json) -> JobTexts:

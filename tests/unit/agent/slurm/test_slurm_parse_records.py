@@ -284,19 +284,3 @@ def test_the_tasks_of_an_array_are_one_record():
         JobState.PENDING,
         None,
     )
-
-
-@pytest.mark.parametrize(
-    ("row", "gres", "constraint"),
-    [
-        (["7", "2", "N/A", "N/A", "(null)"], None, None),
-        (["7", "2", "", "gres:gpu:a100:2", "big&fast"], "gpu:a100:2", "big&fast"),  # 22.05
-        (["7", "2", "", "gres/gpu:2,gres/shard:4", "[rack1|rack2]"], "gpu:2,shard:4", "[rack1|rack2]"),  # later
-        (["7", "4", "gres/gpu:8", "", ""], "gpu:2", None),
-        (["7", "2", "", "gres/gpu", "a b; c"], "gpu", None),
-        (["7", "2", "cpu:4,gres:gpu:$(x)", "", "--uid=0 x"], None, None),
-    ],
-)
-def test_what_a_job_asks_of_its_nodes(row, gres, constraint):
-    needs = records.needs_from_row(row)
-    assert (needs.gres, needs.constraint) == (gres, constraint)
