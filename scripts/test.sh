@@ -123,7 +123,7 @@ stress() {
     run "hundreds of resizes" tests/slurm/test_stress.py
 }
 contract() {
-    run "the contract of the back ends" tests/contract -m "not release$and_not_long"
+    run "the contract of the back ends, what Slurm does" tests/contract tests/behaviour -m "not release$and_not_long"
 }
 slurm_a_to_i() {
     run "tests on Slurm, a to i" tests/slurm/test_[a-i]*.py -m "not mpi and not release$and_not_long"
