@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 from agents import COMMAND, SlurmAgent
@@ -58,7 +60,8 @@ def test_stages_run_in_order(make_agent, strategy):
 
 def test_one_job_takes_the_nodes_of_each_stage_in_its_turn(make_agent, cluster):
     agent = make_agent().start()
-    count = "echo $PENSTOCK_STAGE $(srun hostname | wc -l) $SLURM_NNODES >>log"
+    mpiexec = f"{Path(sys.executable).parent / 'mpiexec'} -launcher slurm hostname </dev/null | wc -l"
+    count = f"echo $PENSTOCK_STAGE $(srun hostname | wc -l) $({mpiexec}) $SLURM_NNODES >>log"
     go = agent.folder / "go"  # the last stage lasts until its shrink is written down
     runs = [count, count, count, f"{count}; until [ -e {go} ]; do sleep 0.2; done"]
     sizes = zip((1, 3, 3, 2), runs, strict=True)
@@ -68,7 +71,7 @@ def test_one_job_takes_the_nodes_of_each_stage_in_its_turn(make_agent, cluster):
     agent.until(lambda: "shrink" in dict(resizes()), "the shrink")
     go.touch()
     run = agent.finish(number)
-    assert (run["phase"], log(agent)) == ("completed", ["s0 1 1", "s1 3 3", "s2 3 3", "s3 2 2"]), agent.said()
+    assert (run["phase"], log(agent)) == ("completed", ["s0 1 2 1", "s1 3 6 3", "s2 3 6 3", "s3 2 4 2"]), agent.said()
     assert [s["name"] for s in run["stages"]] == ["elastic"]
     assert sorted(resizes()) == [("expand", "completed"), ("shrink", "completed")]
 
