@@ -1,6 +1,6 @@
 """What each further node of a job has to have, from what the job has asked for and been given. Pure.
 
-There are nine ways of asking for GPUs and other GRES. Those for each node (`--gres`, `--gpus-per-node`) are asked for
+Slurm has many ways of asking for GPUs and other GRES. Those for each node (`--gres`, `--gpus-per-node`) are asked for
 again as they are. The others (`--gpus`, `--gpus-per-task`, `--gpus-per-socket`, `--tres-per-task`, `--ntasks-per-gpu`)
 say nothing of a node, so as many are asked for as that node of the job has that has the most. Columns read "gres:gpu:1"
 up to 22.05, "gres/gpu:1" later, and "cpu=4,gres/gpu:a100=1" where tasks ask from 24.05 on (seen on 22.05, 24.11 and
