@@ -19,7 +19,8 @@ from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240, func_only=True)]
 
-MOMENTS = [round(random.Random(48).uniform(0.0, 6.0), 2) for _ in range(20)]
+_DRAW = random.Random(48)
+MOMENTS = [round(_DRAW.uniform(0.0, 6.0), 2) for _ in range(20)]
 PLAIN = 5
 FIELDS = ("JobState", "Dependency", "EligibleTime", "StartTime", "TimeLimit", "NumNodes", "Priority", "Restarts")
 

@@ -132,3 +132,24 @@ def test_it_has_what_its_owner_may_have_where_limits_are_enforced(enforcing, sit
         site.until(lambda: molding.output("limited.out") == ["began on 4 with 4"], "its start")
     finally:
         site.down()
+
+
+@pytest.mark.parametrize("all_users", [True, pytest.param(False, marks=pytest.mark.long)], ids=["site", "own"])
+def test_no_size_is_chosen_whose_time_limit_its_owner_may_not_have(enforcing, site_limits, all_users):
+    """What an operator sets Slurm starts beyond MaxWall; what the owner sets waits for ever."""
+    site_limits.user("alice", MaxWall="3")
+    who, served = ("operator", {"agent": {"serve": "all"}}) if all_users else ("alice", {})
+    site = SlurmAgent(enforcing, who, **served)
+    try:
+        molding = MoldingSite(site)
+        small, rivals = molding.take(1), [molding.take(4), molding.take(3)]
+        text = "#!/bin/bash\n#SBATCH -N4 -t3 --exclusive -o longest.out\n#PENSTOCK moldable=1:6m,4:3m\nsleep 60\n"
+        job = molding.desk.say("penstock", "sbatch", "--parsable", molding.desk.write("l.sh", text)).strip()
+        molding.bob.say("scancel", small)
+        site.until(lambda: "limits" in molding.explained(job), "the verdict")
+        assert (molding.shape(job), molding.state(job)) == (("4", "3:00"), "PENDING")
+        molding.bob.say("scancel", *rivals)
+        site.until(lambda: molding.state(job) == "RUNNING", "its start")
+        assert molding.shape(job) == ("4", "3:00")
+    finally:
+        site.down()

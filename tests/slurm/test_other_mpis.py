@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from malleable import Agent, Jacobi, assert_nothing_left, until
-from mpi_libraries import LIBRARIES, Library, python_of
 
 import dmr
+from mpi_libraries import LIBRARIES, Library, python_of
 from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.long, pytest.mark.timeout(900)]

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from agents import SlurmAgent
 from malleable import mergeable, until
-from mpi_libraries import LIBRARIES, ONE_HOST, python_of
 
 import dmr
+from mpi_libraries import LIBRARIES, ONE_HOST, python_of
 from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.long_elsewhere, pytest.mark.timeout(300)]

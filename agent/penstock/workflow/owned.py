@@ -25,7 +25,7 @@ from penstock.waits.base import Estimate
 from penstock.waits.causes import noted
 from penstock.workflow.instructions import Change, Instruction, Release, Requeue, SlurmView
 from penstock.workflow.intervals import begun, ended
-from penstock.workflow.reading import SiteRules, parents_named
+from penstock.workflow.reading import SiteRules, failed_on, parents_named
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.seen import UNSEEN_TRIES, look_up, ran
 from penstock.workflow.state import Kept, RunPhase, StagePhase, StageRun, WorkflowRun, updated
@@ -205,6 +205,9 @@ def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         return run
     named = parents_named(job.dependency)
     former = [old for parent in parents for old in parent.mine.former if str(old) in named]
+    # It had completed, and slurmctld has lost that: it would take the job's end for a failure.
+    over = failed_on(job.dependency)
+    former += [p.job for p in parents if p.phase is StagePhase.DONE and p.job is not None and p.job in over]
     lost = [parent for parent in open_ if str(parent.job) not in named]
     unsure = next((parent for parent in lost if parent not in sure), None)
     if unsure is not None:

@@ -15,6 +15,7 @@ __all__ = ["SiteRules", "names_parent", "observed_wait", "parents_named"]
 
 
 _JOB: Final = re.compile(r":([0-9]+)", re.ASCII)
+_FAILED_ON: Final = re.compile(r":([0-9]+)[^,?(]*\(failed\)", re.ASCII)
 _HEARD: Final = 90.0
 """Seconds after which a request that Slurm was sent is surely answered, or lost."""
 _MARGIN: Final = 1.1
@@ -52,6 +53,12 @@ def parents_named(dependency: str) -> frozenset[str]:
     `afterok`."""
     terms = (term.strip() for term in dependency.replace("?", ",").split(","))
     return frozenset(number for term in terms if term.startswith("afterok:") for number in _JOB.findall(term))
+
+
+def failed_on(dependency: str) -> frozenset[int]:
+    """The jobs whose end Slurm takes for a failure, by which this Dependency is never satisfied
+    ("afterok:12(failed)")."""
+    return frozenset(int(number) for number in _FAILED_ON.findall(dependency))
 
 
 def names_parent(dependency: str, parent: int) -> bool:

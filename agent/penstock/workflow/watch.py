@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from penstock.api import Job, Reason
 from penstock.workflow.instructions import Change, Release
-from penstock.workflow.reading import names_parent
+from penstock.workflow.reading import failed_on, names_parent
 from penstock.workflow.scripts import dependency_text
 from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 from penstock.workflow.strategy import expected_ends, names
@@ -158,6 +158,13 @@ def _dependent(turn: Turn, run: WorkflowRun, i: int, job: Job) -> None:
         _change(turn, stage, Tie.NODES, live, Reason("pinned", text), pins=pins, dependency=True, nodelist=True)
         return
     if stage.looked_at is not None and turn.view.taken_at <= stage.looked_at:
+        return
+    done = {p.job for p in run.parents(i) if p.phase is StagePhase.DONE} & failed_on(job.dependency)
+    if done:
+        live = _live_jobs(run, i)
+        text = f"job {min(done)} had completed, which slurmctld has lost: job {job.id} no longer waits for it"
+        tie = stage.tie if live else Tie.NONE
+        _change(turn, stage, tie, live, Reason("re-pointed", text), dependency=True)
         return
     lost = [n for n in stage.depends_on if turn.at_work(n) and not names_parent(job.dependency, n)]
     if lost:

@@ -9,7 +9,7 @@ import pytest
 from factories import make_job
 from hypothesis import given
 from hypothesis import strategies as st
-from owned_jobs import RUNNER, ended, look, record, run_of, seen, stage_of
+from owned_jobs import LOOKS, RUNNER, ended, look, of, record, run_of, seen, stage_of
 from test_workflow_runner import Driver, job, view
 
 from penstock.api import JobState
@@ -18,8 +18,8 @@ from penstock.workflow.admission import registration
 from penstock.workflow.chains import read_links
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.identity import Claim, Recognition, known_job, named, outlived, recognise, records_of
-from penstock.workflow.instructions import Cancel, Submit
-from penstock.workflow.state import RunPhase, StagePhase
+from penstock.workflow.instructions import Cancel, Change, Submit
+from penstock.workflow.state import Kept, RunPhase, StagePhase
 
 BORN = 1000.0
 
@@ -131,3 +131,29 @@ def test_what_a_command_says_of_a_job_is_checked(born):
     link = {"called": "a", "job": 1, "at": 0.0, "called_in_slurm": "x" * 2000}
     with pytest.raises(Exception, match="chain"):
         read_links({"links": [link]}, 0.0)
+
+
+def test_a_stage_is_not_kept_by_a_parent_whose_end_slurmctld_has_lost():
+    """It runs again as far as slurmctld knows, and then counts as failed."""
+    d = Driver("eager")
+    first = d.step(1000.0)
+    d.run = d.runner.submitted(d.run, "project", 1, 1000.0, "p.1")
+    d.run = d.runner.submitted(d.run, "merge", 2, 1000.0, "m.1") if len(first) > 1 else d.run
+    d.step(1001.0, job(1))
+    d.run = d.runner.submitted(d.run, "merge", 2, 1002.0, "m.1")
+    waits = job(2, dependency="afterok:1(unfulfilled)", reason="Dependency")
+    d.step(1010.0, job(1, "COMPLETED", start=1003.0, end=1009.0), waits)
+    assert d.phases() == ["done", "queued"]
+    (change,) = [
+        order
+        for order in d.step(1100.0, job(1, "TIMEOUT", end=1090.0), replace(waits, dependency="afterok:1(failed)"))
+        if isinstance(order, Change)
+    ]
+    assert (change.job, change.dependency) == (2, "")
+
+
+def test_nor_is_one_that_its_owner_has_submitted():
+    run = run_of([stage_of("a", 1, phase=StagePhase.DONE), stage_of("b", 2, (0,), kept=Kept.BEGIN)])
+    waits = make_job(2, dependency="afterok:1(failed)", **LOOKS[Kept.BEGIN])
+    (change,) = of(Change, look(run, waits))
+    assert (change.job, change.dependency) == (2, "")
