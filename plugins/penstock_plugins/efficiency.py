@@ -8,7 +8,7 @@ the speed-up over the smallest measured size, for each node:
 which is 1 for perfect scaling and smallest / n where more nodes do not help at all.
 
 - *Grow* by one reachable size where nodes are idle, nobody in the queue is given them by Slurm's plan for as long as
-  the job may run, and the size it has is efficient (at least 0.5; a size that was not is never tried again).
+  the job may run, and the size it has is efficient (at least 0.5; a size that was not is tried again ever more rarely).
 - *Shrink back* to the next smaller reachable size where the efficiency of the size it has is below that.
 - A demand of the application itself (a minimum above its size, a maximum below) is met first (DMR paper, section 4.1).
 
@@ -18,15 +18,11 @@ matter of `throughput` and `wide`.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import Final
-
 from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot, plural
 from penstock.future.queue import idle_for
+from penstock.future.speeds import Memory
 
 __all__ = ["Efficiency"]
-
-_REMEMBERED: Final = 10_000  # jobs
 
 
 class Efficiency:
@@ -36,7 +32,7 @@ class Efficiency:
 
     def __init__(self, threshold: float = 0.5) -> None:
         self.threshold = threshold
-        self._seconds: OrderedDict[tuple[int, float | None], dict[int, float]] = OrderedDict()
+        self.memory = Memory()
 
     def decide(self, offer: Offer, job: Job, snapshot: Snapshot) -> ResizeVerdict:
         """The size that `job` should have now (see the module's text)."""
@@ -45,7 +41,8 @@ class Efficiency:
         if offer.size > offer.maximum and smaller is not None:
             fitting = max((s for s in offer.reachable() if s <= offer.maximum), default=smaller)
             return ResizeVerdict(fitting, (Reason("requested", "the application asks to shrink"),))
-        measured, idle = self._saw(offer, job), idle_for(job, snapshot)
+        speeds, idle = self.memory.of(offer, snapshot), idle_for(job, snapshot)
+        measured = speeds.measured
         if larger is not None and offer.size < offer.minimum and (larger - offer.size) // offer.per_node <= idle:
             return ResizeVerdict(larger, (Reason("requested", f"the application asks to grow, and {idle} are idle"),))
         if not offer.step_seconds:
@@ -58,7 +55,8 @@ class Efficiency:
             return ResizeVerdict(smaller, (Reason("did-not-pay", text),))
         if larger is None:
             return _stay(offer, "largest", "no larger size can be reached")
-        if larger in measured and self._efficiency(measured, larger) < self.threshold:
+        again = speeds.tries(snapshot.taken_at)
+        if larger in measured and self._efficiency(measured, larger) < self.threshold and not again:
             return _stay(offer, "would-not-pay", f"a size of {larger} was tried, and was not worth its nodes")
         if here < self.threshold:
             text = f"each process does only {here:.0%} of the work that it does with {min(measured)}"
@@ -71,17 +69,6 @@ class Efficiency:
     def _efficiency(self, measured: dict[int, float], size: int) -> float:
         smallest = min(measured)
         return measured[smallest] * smallest / (measured[size] * size)
-
-    def _saw(self, offer: Offer, job: Job) -> dict[int, float]:
-        """What this life of the job has measured so far, its present size included."""
-        life = (job.id, job.start)
-        measured = self._seconds.setdefault(life, {})
-        self._seconds.move_to_end(life)
-        if len(self._seconds) > _REMEMBERED:
-            self._seconds.popitem(last=False)
-        if offer.step_seconds:
-            measured[offer.size] = offer.step_seconds
-        return measured
 
 
 def _stay(offer: Offer, code: str, text: str) -> ResizeVerdict:

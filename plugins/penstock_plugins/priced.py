@@ -12,8 +12,10 @@ resized once in a pass.
 
 As in every policy, a shrink is for somebody only if Slurm's own plan, by time limits, gives the freed nodes to that
 job, and nobody grows onto nodes that Slurm has planned for another. How quick a job is on other sizes is what it
-measured itself, or jobs like it (see `throughput`). While that is unknown, going down to the preferred size costs
-nothing, because the user says that the program runs well on it, and nobody goes below.
+measured itself, or runs of its program before it (see `throughput`). While that is unknown, going down to the preferred
+size costs nothing, because the user says that the program runs well on it, nor does giving back what a job was given
+since it began, and nobody goes below. While nobody waits, jobs grow to their preferred size whatever is believed, try
+larger ones now and then, and give back what was measured to be of no use, as in `throughput`.
 
 Against `throughput`: that one ends more jobs early, whatever their size. This one weighs a job by its nodes, as an
 owner of the machine would: a job on many nodes is not slowed down for a small one, and a wide one that waits is worth
@@ -27,13 +29,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from penstock.api import Offer, Reason, ResizeVerdict, Snapshot, plural
-from penstock.future.members import Member, Memory, room_for, under_way
+from penstock.future.members import Member, members_of, room_for, under_way
 from penstock.future.queue import DEPTH, QueuePlan, later, waiting
+from penstock.future.speeds import SCALES_AT_ALL, Memory
 
 __all__ = ["Priced"]
 
 _WORTH: Final = 15.0
 """Seconds that a resize has to save for each node that changes hands."""
+_WORTH_A_TRIAL: Final = 60.0
+"""Seconds that a size would have to save if the program scaled perfectly, to be tried against what is believed."""
 _HELPED: Final = 10
 """Jobs that wait for which a way to shrink is looked for; those behind them are only planned."""
 _LONGEST: Final = 7 * 86400.0
@@ -46,12 +51,12 @@ class Priced:
     name = "priced"
 
     def __init__(self) -> None:
-        self._memory = Memory()
+        self.memory = Memory()
 
     def decide_all(self, offers: Sequence[Offer], snapshot: Snapshot) -> Mapping[int, ResizeVerdict]:
         """The sizes that all of these jobs should have now."""
         verdicts: dict[int, ResizeVerdict] = {}
-        for partition, members in self._memory.members(offers, snapshot).items():
+        for partition, members in members_of(self.memory, offers, snapshot).items():
             verdicts |= _Market(partition, members, snapshot).verdicts()
         return verdicts
 
@@ -150,22 +155,40 @@ class _Market:
                 continue
             if m.size > m.offer.maximum and (smaller := m.next_below(m.offer.maximum + 1)) is not None:
                 yield _Resize({place: smaller}, None, Reason("requested", "the application asks to shrink"), True)
+            if not self._waiting and (size := m.useless) is not None:
+                text = f"it was measured to run as well on {size} as on {m.size}"
+                yield _Resize({place: size}, None, Reason("shrink-useless", text), True)
+                continue
+            room = min(plan.idle(m.job.end), self._idle - self._claimed)
             larger = m.next_above(m.size)
-            if larger is not None:
-                more = m.nodes_of(larger) - m.nodes_of(m.size)
-                if more <= min(plan.idle(m.job.end), self._idle - self._claimed):
-                    reason = Reason("expand-idle", f"{plural(more, 'more node')} idle, and it ends earlier with them")
-                    yield _Resize({place: larger}, None, reason, m.size < m.offer.minimum)
+            if larger is not None and (more := m.nodes_of(larger) - m.nodes_of(m.size)) <= room:
+                reason = Reason("expand-idle", f"{plural(more, 'more node')} idle, and it ends earlier with them")
+                asked = m.size < m.offer.minimum
+                if not self._waiting and m.prefers(m.size, larger) and m.at_best(m.size, larger) >= _WORTH:
+                    asked, text = True, f"{plural(more, 'more node')} idle, and it prefers {m.offer.preferred}"
+                    reason = Reason("expand-preferred", text)
+                yield _Resize({place: larger}, None, reason, asked)
+            if not self._waiting and (tried := self._trial(m, room)) is not None:
+                text = f"whether it runs better on {tried} is tried now and then while nodes idle"
+                yield _Resize({place: tried}, None, Reason("expand-trial", text), True)
+
+    @staticmethod
+    def _trial(m: Member, room: int) -> int | None:
+        """A larger size that is to be tried although the policy does not believe in it, on so many idle nodes."""
+        tried = m.trial
+        if tried is None or m.nodes_of(tried) - m.nodes_of(m.size) > room:
+            return None
+        doubtful = m.speeds.scaling(m.size, tried) < SCALES_AT_ALL
+        return tried if doubtful and m.at_best(m.size, tried) >= _WORTH_A_TRIAL else None
 
     def _cost(self, m: Member, old: int, new: int) -> float | None:
         """What going to the next smaller size loses; None if that may not be."""
-        preferred = m.offer.preferred
-        unknown = not m.speeds.known and (preferred is None or old <= preferred)
+        unknown = not m.speeds.known and not m.gives_back(old, new)
         return None if unknown or m.offer.job in self._resized else self._loss(m, old, new)
 
     @staticmethod
     def _loss(m: Member, old: int, new: int) -> float:
         """Node-seconds by which it is later on the new size."""
         if not m.speeds.known and new < old:
-            return 0.0  # down to the preferred size, see the module's text
+            return 0.0  # down to where nobody needs to know, see the module's text
         return m.later(old, new) * m.nodes_of(m.offer.size)

@@ -31,7 +31,7 @@ from typing import Final
 
 from penstock.api import Job, Offer, ResizeVerdict, Snapshot
 from penstock.future.kinds import Kinds
-from penstock.future.members import Member, room_for
+from penstock.future.members import Member, members_of, room_for
 from penstock.future.queue import waiting
 from penstock.future.rollout import PlayedJob, price, total
 from penstock_plugins.throughput import Throughput, ThroughputPool
@@ -60,7 +60,7 @@ class Shortest(Throughput):
 
     def decide_all(self, offers: Sequence[Offer], snapshot: Snapshot) -> Mapping[int, ResizeVerdict]:
         """The sizes that all of these jobs should have now; meanwhile it learns."""
-        groups = self._memory.members(offers, snapshot)
+        groups = members_of(self.memory, offers, snapshot)
         self._kinds.learn(chain(*groups.values()), snapshot)
         verdicts: dict[int, ResizeVerdict] = {}
         for partition, members in groups.items():

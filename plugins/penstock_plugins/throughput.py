@@ -18,14 +18,19 @@ While the first in line cannot be helped, jobs that gain next to nothing beyond 
 nobody in particular: so the nodes gather.
 
 **Speed** is what the application measures itself: seconds of a step at its sizes, with Amdahl's law between and beyond
-them. Until it was seen on two sizes, other jobs of its user with the same limits count. Without those it is taken to
-scale perfectly, and is not shrunk below its preferred size.
+them. Until it was seen on two sizes, earlier runs of the same program count (`future.speeds`). Without those it is
+taken to scale perfectly. Then it shrinks for others to its preferred size, or to what it has without the nodes that it
+was given since it began, and no further.
 
 **Growing.** Nodes that nobody in the queue is given by Slurm's plan for as long as the job may run, or for a while
 where its program can leave them at any time, go to where they save most time for each node. While others wait, only to
 programs that scale, and not if shrinking everybody would let one of those start: then it is a matter of moments. Nodes
 that Slurm has planned for somebody (PLANNED), or would have to power up, are left alone unless the plan shows them free
 that long.
+
+While nobody waits, jobs grow to their preferred size whatever is believed of them (DMR paper, 4.2). A larger size that
+is not believed to be worth its nodes is tried now and then. What was measured to be of no use goes back, but for the
+size that the job was submitted with, and its preferred one.
 """
 
 from __future__ import annotations
@@ -35,8 +40,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot, plural
-from penstock.future.members import Member, Memory, room_for, under_way
+from penstock.future.members import Member, members_of, room_for, under_way
 from penstock.future.queue import DEPTH, QueuePlan, later, waiting
+from penstock.future.speeds import SCALES_AT_ALL, Memory
 
 __all__ = ["Throughput", "ThroughputPool"]
 
@@ -44,6 +50,9 @@ _SCALES: Final = 0.25
 """How well a program has to scale to be lent nodes while others wait, who may need them back soon."""
 _WORTH: Final = 15.0
 """Seconds that growing has to save: less than that is not worth the resize."""
+_WORTH_A_TRIAL: Final = 60.0
+"""Seconds that a size would have to save if the program scaled perfectly, to be tried against what is believed."""
+_GROWS: Final = ("expand-idle", "expand-preferred", "expand-idle", "expand-trial")
 
 
 class Throughput:
@@ -52,12 +61,12 @@ class Throughput:
     name = "throughput"
 
     def __init__(self) -> None:
-        self._memory = Memory()
+        self.memory = Memory()
 
     def decide_all(self, offers: Sequence[Offer], snapshot: Snapshot) -> Mapping[int, ResizeVerdict]:
         """The sizes that all of these jobs should have now."""
         verdicts: dict[int, ResizeVerdict] = {}
-        for partition, members in self._memory.members(offers, snapshot).items():
+        for partition, members in members_of(self.memory, offers, snapshot).items():
             verdicts |= ThroughputPool(partition, members, snapshot).verdicts()
         return verdicts
 
@@ -81,11 +90,11 @@ class ThroughputPool:
         """Of all whose size is not being changed already."""
         self._demand()
         unserved = self._serve()
+        if not unserved:
+            self._give_back_useless()
         self._grow(unserved)
         for m in self._free:
-            self._reasons.setdefault(
-                m.offer.job, Reason("stay", "neither it nor a waiting job would gain by another size")
-            )
+            self._reasons.setdefault(m.offer.job, _why_it_stays(m, unserved))
         return {m.offer.job: ResizeVerdict(m.size, (self._reasons[m.offer.job],), m.beneficiary) for m in self._free}
 
     def _demand(self) -> None:
@@ -117,17 +126,23 @@ class ThroughputPool:
         return unserved
 
     def _gather(self, pending: Job, first: bool) -> None:
-        """The first in line cannot be helped yet. Who has no use for more than the preferred size makes a beginning."""
+        """The first in line cannot be helped yet. Who has no use for more than its floor makes a beginning."""
         for m in self._free if first else ():
-            preferred = m.offer.preferred
             smaller = m.next_below(m.size)
-            if preferred is None or m.size <= preferred or smaller is None:
+            if m.size <= m.floor or smaller is None:
                 continue
-            size = max((s for s in m.sizes if s <= preferred), default=smaller)
+            size = max((s for s in m.sizes if s <= m.floor), default=smaller)
             if m.speeds.known and m.speeds.scaling(size, m.size) < _SCALES:
                 text = (
                     f"job {pending.id} waits for {plural(pending.least_nodes, 'node')}, and it runs as well on {size}"
                 )
+                self._shrink(m, size, None, Reason("shrink-useless", text))
+
+    def _give_back_useless(self) -> None:
+        """Nobody waits: what was tried and is of no use goes back."""
+        for m in self._free:
+            if m.size == m.offer.size and (size := m.useless) is not None:
+                text = f"it was measured to run as well on {size} as on {m.size}"
                 self._shrink(m, size, None, Reason("shrink-useless", text))
 
     def _steps(self, pending: Job, queue: int) -> dict[int, int]:
@@ -150,7 +165,7 @@ class ThroughputPool:
         if m.offer.preferred is not None and old > m.offer.preferred:
             return True  # to the preferred size, or to the nearest below it
         if not m.speeds.known:
-            return False
+            return m.gives_back(old, new)
         freed = m.nodes_of(old) - m.nodes_of(new)
         jobs = max(lacking / freed, 1.0)
         nodes = min(max(pending.least_nodes - lacking + freed, pending.least_nodes), pending.num_nodes)
@@ -180,26 +195,50 @@ class ThroughputPool:
             m.nodes_of(m.size) - m.nodes_of(m.sizes[0]) for m in self._all
         )
         soon = unserved and room >= self._least  # they will be needed in a moment
-        while True:
-            options = []
-            for place, m in enumerate(self._free):
-                larger = m.next_above(m.size)
-                if larger is None or m.size < m.offer.size:
-                    continue
-                more, gain = m.nodes_of(larger) - m.nodes_of(m.size), -m.later(m.size, larger)
-                asked = m.size < m.offer.minimum
-                scales = m.speeds.scaling(m.size, larger) >= (_SCALES if unserved else 0.0)
-                room_now = min(self._plan.idle(self._until(m)), self._idle)
-                if (asked or (scales and not soon and gain >= _WORTH)) and more <= room_now:
-                    options.append((not asked, -gain / more, place, larger, more))
-            if not options:
-                return
-            _, _, place, larger, more = min(options)
+        while options := self._options(unserved, soon=bool(soon)):
+            _, _, place, larger, more, reason = min(options, key=lambda option: option[:4])
             member = self._free[place]
             self._plan.take(more, self._until(member))
             self._idle -= more
             member.size = larger
-            text = f"{plural(more, 'more node')} idle" + (
-                f", of no use to {plural(unserved, 'waiting job')}" if unserved else ""
-            )
-            self._reasons[member.offer.job] = Reason("expand-idle", text)
+            self._reasons[member.offer.job] = reason
+
+    def _options(self, unserved: int, *, soon: bool) -> list[tuple[int, float, int, int, int, Reason]]:
+        """How jobs could grow by a step: the more urgent kind first, of one kind what saves most for each node. With
+        the job's place, its new size, the nodes that it takes, and why."""
+        options = []
+        for place, m in enumerate(self._free):
+            larger = m.next_above(m.size)
+            if larger is None or m.size < m.offer.size:
+                continue
+            gain, at_best = -m.later(m.size, larger), m.at_best(m.size, larger)
+            scales = m.speeds.scaling(m.size, larger) >= (_SCALES if unserved else SCALES_AT_ALL)
+            idle = ""
+            if m.size < m.offer.minimum:
+                urgency = 0
+            elif not unserved and m.prefers(m.size, larger) and at_best >= _WORTH:
+                urgency, gain, idle = 1, at_best, f", and it prefers {m.offer.preferred}"
+            elif scales and not soon and gain >= _WORTH:
+                urgency, idle = 2, f", of no use to {plural(unserved, 'waiting job')}" if unserved else ""
+            elif not unserved and m.size == m.offer.size and (tried := m.trial) is not None:
+                larger, at_best = tried, m.at_best(m.size, tried)
+                if at_best < _WORTH_A_TRIAL:
+                    continue
+                urgency, gain, idle = 3, at_best, f": whether it runs better on {tried} is tried now and then"
+            else:
+                continue
+            more = m.nodes_of(larger) - m.nodes_of(m.size)
+            if more <= min(self._plan.idle(self._until(m)), self._idle):
+                reason = Reason(_GROWS[urgency], f"{plural(more, 'more node')} idle{idle}")
+                options.append((urgency, -gain / more, place, larger, more, reason))
+        return options
+
+
+def _why_it_stays(m: Member, unserved: int) -> Reason:
+    """A reason that is true of a job which keeps its size, while so many wait."""
+    if not unserved or m.speeds.known or m.next_below(m.size) is None:
+        return Reason("stay", "neither it nor a waiting job would gain by another size")
+    if m.size > m.floor:
+        return Reason("stay", "no waiting job could start on what it can give up")
+    text = "how quick it is on fewer nodes is not known, so it keeps what it was submitted with, or prefers"
+    return Reason("speed-unknown", text)

@@ -123,6 +123,14 @@ def fill(store: Store, decisions: int = 30, runs: int = 6) -> Store:
         for i in range(20):
             store.add_wait(f"cluster batch normal {i % 3}", 60.0 + i, 50.0 + i, 0, AT + i, 99.5)
         store.save_learned("queue-watch cluster", {"seen": [1, 2, 3], "at": AT}, AT)
+        speeds = {
+            "version": 1,
+            "curve": [[1, 2.0], [2, 1.5]],
+            "in_vain": 0,
+            "used": AT,
+            "runs": [[70, AT, [[1, 2.0, AT]]]],
+        }
+        store.save_learned("speeds 1000 x:1", speeds, AT)
         store.add_message("stage-failed 1", "mail", Event("k", "stage-failed", AT, "t", "text").to_dict(), AT)
         store.remember(TICKED, str(AT))
         store.remember("dmr.port", "41234")

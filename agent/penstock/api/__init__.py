@@ -633,6 +633,9 @@ class Offer:
 
     Not from the application: `target` is the size that a resize under way gives it, or its own size while it may not be
     resized again yet, None when a policy may choose; `coming` is how many idle nodes that resize still waits for.
+    `base` is the size that it has without the nodes that it was given since it began, which it can always go back to.
+    `program` is the same word for all runs of one program, and begins with `?` where only the job's name tells ("": not
+    known yet).
     """
 
     job: int
@@ -651,6 +654,8 @@ class Offer:
     coming: int = 0
     requests_nodes: bool = False
     leaves_within: float | None = None
+    base: int | None = None
+    program: str = ""
 
     @property
     def shortest_loan(self) -> float | None:

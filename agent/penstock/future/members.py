@@ -8,57 +8,12 @@ from typing import Final
 
 from penstock.api import Job, Offer, Snapshot
 from penstock.future.queue import QueuePlan
+from penstock.future.speeds import Memory, Speeds
 
-__all__ = ["Member", "Memory", "Speeds", "room_for", "under_way"]
+__all__ = ["Member", "members_of", "room_for", "under_way"]
 
 _ENDLESS: Final = 7 * 86400.0
 """Seconds that a job counts as running which has no time limit and does not say how far it is."""
-
-
-class Speeds:
-    """Seconds of a step by size, as measured; what it would be on other sizes is worked out by Amdahl's law.
-
-    `like` are the speeds of jobs of the same kind, which count as long as only one size was measured.
-    """
-
-    def __init__(self, like: Speeds | None = None) -> None:
-        self._measured: dict[int, float] = {}
-        self._like = like
-
-    def saw(self, offer: Offer) -> None:
-        """Take up what the application says of its present size."""
-        if not offer.step_seconds:
-            return
-        self._measured[offer.size] = offer.step_seconds
-        if self._like is not None and len(self._measured) > 1:
-            self._like._measured = self._measured
-
-    @property
-    def known(self) -> bool:
-        """Whether sizes can be compared at all."""
-        return len(self._measured) > 1 or (self._like is not None and self._like.known)
-
-    def at(self, size: int) -> float:
-        """Seconds of a step on that size, compared to others; perfect scaling where nothing is known."""
-        if size in self._measured:
-            return self._measured[size]
-        if len(self._measured) > 1:
-            return self._amdahl(size)
-        mine, seconds = next(iter(self._measured.items()), (1, 1.0))
-        if self._like is not None and self._like.known:
-            return seconds * self._like._amdahl(size) / self._like._amdahl(mine)
-        return seconds * mine / size
-
-    def _amdahl(self, size: int) -> float:
-        """seconds = serial + parallel / size, through the two measured sizes that are furthest apart."""
-        low, high = min(self._measured), max(self._measured)
-        slow, fast = self._measured[low], self._measured[high]
-        parallel = min(max((slow - fast) / (1 / low - 1 / high), 0.0), slow * low)
-        return slow - parallel / low + parallel / size
-
-    def scaling(self, size: int, larger: int) -> float:
-        """How much of the gain of perfect scaling it has on a larger size: 1 perfect, 0 none."""
-        return (1 - self.at(larger) / self.at(size)) / (1 - size / larger)
 
 
 @dataclass(slots=True)
@@ -101,38 +56,60 @@ class Member:
         now = self.speeds.at(self.offer.size)
         return self.left * (self.speeds.at(new) - self.speeds.at(old)) / now
 
+    @property
+    def floor(self) -> int:
+        """The size that it is left with where no more is known than that others wait, or that more is of no use: its
+        preferred one; else what it has without what it was given since it began."""
+        if self.offer.preferred is not None:
+            return self.offer.preferred
+        return self.offer.size if self.offer.base is None else min(self.offer.base, self.offer.size)
+
+    def gives_back(self, old: int, new: int) -> bool:
+        """Whether that step can be asked of it for one that waits although its speeds are not known: it is above its
+        preferred size, or gives back only what it was given since it began."""
+        preferred, base = self.offer.preferred, self.offer.base
+        return (preferred is not None and old > preferred) or (base is not None and new >= base)
+
+    @property
+    def useless(self) -> int | None:
+        """The size that it runs as well on as on its own, by what it has measured; None: none, or none above its floor.
+        What it was submitted with, and its preferred size, it keeps."""
+        floor = max(self.floor, self.offer.base or 0)
+        return self.speeds.useless((s for s in self.sizes if s >= floor), self.now)
+
+    def prefers(self, size: int, larger: int) -> bool:
+        """Whether a larger size is within the preferred one, which needs no other reason while nobody waits (DMR paper,
+        4.2)."""
+        return self.offer.preferred is not None and size < larger <= self.offer.preferred
+
+    @property
+    def trial(self) -> int | None:
+        """The larger size that it is time to try although it is not believed to be worth its nodes: at most twice its
+        own, or the next one that it can have."""
+        size, larger = self.offer.size, self.next_above(self.offer.size)
+        if larger is None or not self.speeds.tries(self.now):
+            return None
+        return max((s for s in self.sizes if size < s <= 2 * size), default=larger)
+
+    def at_best(self, size: int, larger: int) -> float:
+        """Seconds that it would end earlier on the larger size if it scaled perfectly."""
+        return self.left * self.speeds.at(size) / self.speeds.at(self.offer.size) * (1 - size / larger)
+
     def freed(self, size: int) -> tuple[str, ...]:
         """The nodes that it leaves when it shrinks to `size`: the machine keeps the first ones."""
         nodes = self.offer.nodes or self.job.nodes
         return nodes[self.nodes_of(size) :]
 
 
-class Memory:
-    """The speeds of all jobs of a policy, from pass to pass."""
-
-    def __init__(self) -> None:
-        self._speeds: dict[int, Speeds] = {}
-        self._kinds: dict[tuple[int, ...], Speeds] = {}
-
-    def members(self, offers: Iterable[Offer], snapshot: Snapshot) -> dict[str, list[Member]]:
-        """The jobs that make these offers, by partition, with all that was measured of them so far."""
-        offers = sorted(offers, key=lambda o: o.job)
-        self._speeds = {o.job: self._speeds.get(o.job) or Speeds(self._kind(o, snapshot)) for o in offers}
-        groups: dict[str, list[Member]] = {}
-        for offer in offers:
-            speeds, job = self._speeds[offer.job], snapshot.jobs[offer.job]
-            speeds.saw(offer)
-            groups.setdefault(job.partition, []).append(Member(offer, job, speeds, offer.size, snapshot.taken_at))
-        return groups
-
-    def speeds(self, job: int) -> Speeds:
-        """Those of a job that was among the last offers."""
-        return self._speeds[job]
-
-    def _kind(self, offer: Offer, snapshot: Snapshot) -> Speeds:
-        """What is known of jobs that are probably runs of the same program: those of one user with the same limits."""
-        limits = (offer.minimum, offer.maximum, offer.factor, offer.preferred or 0, offer.per_node)
-        return self._kinds.setdefault((snapshot.jobs[offer.job].uid, *limits), Speeds())
+def members_of(memory: Memory, offers: Iterable[Offer], snapshot: Snapshot) -> dict[str, list[Member]]:
+    """The jobs that make these offers, by partition, with all that was measured of them and of their programs so far;
+    the memory takes up what they say now."""
+    groups: dict[str, list[Member]] = {}
+    for offer in sorted(offers, key=lambda o: o.job):
+        job = snapshot.jobs[offer.job]
+        member = Member(offer, job, memory.of(offer, snapshot), offer.size, snapshot.taken_at)
+        groups.setdefault(job.partition, []).append(member)
+    return groups
 
 
 def under_way(members: Iterable[Member]) -> tuple[list[str], int]:

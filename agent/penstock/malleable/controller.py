@@ -23,6 +23,7 @@ from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.decider import Decider
 from penstock.malleable.grow import Grower
 from penstock.malleable.launcher_requests import LauncherRequest
+from penstock.malleable.learning import Learning
 from penstock.malleable.leaving import Leaver
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.parts import Tools
@@ -82,6 +83,7 @@ class MalleableController:
         self._acts = ResizeActs(tools, self._grower, self._cleaner)
         self._decider = Decider(tools, expected_wait)
         self._order = QueueOrder(tools)
+        self._learning = Learning(tools, store)
         self.leaver = Leaver(self._registry, clock, settings)
 
     @property
@@ -164,6 +166,7 @@ class MalleableController:
         """Take at most one step per job; the decisions taken."""
         decisions: list[Decision] = []
         self._registry.flush()
+        self._learning.recall()
         try:
             hidden = await self._grower.unseen(snapshot)
         except NotNow as e:
@@ -189,6 +192,7 @@ class MalleableController:
                 _log.exception("a malleable job could not be served", job=number)
         if self.jobs:
             decisions += await self._order.keep(shown)
+        self._learning.save()
         return decisions
 
     async def _serve(self, number: int, snapshot: Snapshot, shown: Snapshot) -> list[Decision]:
@@ -232,6 +236,7 @@ class MalleableController:
 
     async def close(self) -> None:
         """Stop waiting for grants; what Slurm grants later is found by name at the next start."""
+        await self._learning.close()
         await self._grower.close()
         self._registry.flush()
 

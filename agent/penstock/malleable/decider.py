@@ -189,7 +189,7 @@ class Decider(MalleablePart):
         policy = self._settings.policy
         if is_joint(policy):
             return self._joint.get(job.id)
-        return cast(ResizePolicy, policy).decide(me.offer, job, shown)
+        return cast(ResizePolicy, policy).decide(me.told, job, shown)
 
     def forget(self, job: int) -> None:
         """The job is over, or has announced something else."""

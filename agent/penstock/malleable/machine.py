@@ -202,14 +202,12 @@ class MalleableJob(ResizeState):
 
     def offer_now(self, limits: Deadlines, now: float) -> Offer:
         """The offer as a policy that decides jointly sees it: with a target where it cannot be decided about."""
-        held = self._rests(limits, now) or bool(self.owed or self.before)
+        offer, held = self.told, self._rests(limits, now) or bool(self.owed or self.before)
         if held or self.phase in (ResizePhase.CLEANING, ResizePhase.GIVING_BACK):
-            return replace(self.offer, target=self.offer.size)
+            return replace(offer, target=offer.size)
         if self.phase in (ResizePhase.IDLE, ResizePhase.PROPOSED):
-            return replace(self.offer, maximum=self.offer.size) if self._failed_lately(limits, now) else self.offer
-        return replace(
-            self.offer, target=self.target, coming=self.missing if self.phase is ResizePhase.ALLOCATING else 0
-        )
+            return replace(offer, maximum=offer.size) if self._failed_lately(limits, now) else offer
+        return replace(offer, target=self.target, coming=self.missing if self.phase is ResizePhase.ALLOCATING else 0)
 
     @property
     def _open(self) -> bool:

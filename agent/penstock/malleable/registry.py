@@ -68,7 +68,7 @@ class Registry:
         self.jobs[after.job] = after
         if before is not None and _lasting(before) == _lasting(after):
             return False
-        if before is None or replace(before, offer=after.offer, nodes=after.nodes) == after:
+        if before is None or replace(before, offer=after.offer, nodes=after.nodes, program=after.program) == after:
             self._unsaved.add(after.job)
         else:
             self._save(after)
@@ -79,7 +79,8 @@ class Registry:
         return True
 
     def flush(self) -> None:
-        """Store what need not be durable at once: what applications say of themselves, which they say again."""
+        """Store what need not be durable at once: what applications say of themselves, which they say again, and what
+        Slurm can be asked again."""
         if not self._unsaved:
             return
         with self._store.together():  # one wait for the disk for a thousand jobs that start at once

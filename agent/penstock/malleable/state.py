@@ -24,7 +24,7 @@ class ResizeState:
     the time limit that the job needs if a shrink takes place, and `owed` the one that it has earned by one, and Slurm
     is still to be told, while it has no more than `earned` nodes with its companions. `before` is the limit that it had
     when it was raised, until it was seen to be as small then (seconds; 0: none). `failures` counts the growths in a row
-    that Slurm had granted and that came to nothing.
+    that Slurm had granted and that came to nothing. `program` is `Offer.program`, once Slurm was asked for it.
     """
 
     job: int
@@ -55,6 +55,14 @@ class ResizeState:
     announced: Announcement | None = None
     marks: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     note: str = ""
+    program: str = ""
+
+    @property
+    def told(self) -> Offer:
+        """The offer with what the application does not say itself, as policies see it."""
+        own = len(self.own) * self.offer.per_node
+        base = min(self.start_size, own or self.start_size) if self.start_size else None
+        return replace(self.offer, base=base, program=self.program)
 
     @property
     def own(self) -> tuple[str, ...]:

@@ -579,6 +579,21 @@ class Store:
             (key, now, json.dumps(dict(state), separators=(",", ":"))),
         )
 
+    def learned_under(self, prefix: str) -> dict[str, dict[str, Any] | None]:
+        """What was learned under keys that begin so, by key; None where it cannot be read."""
+        found: dict[str, dict[str, Any] | None] = {}
+        for row in self._rows("SELECT key, state FROM learned WHERE substr(key, 1, ?)=?", len(prefix), prefix):
+            try:
+                state = json.loads(row["state"])
+            except (ValueError, TypeError, RecursionError):
+                state = None
+            found[str(row["key"])] = state if isinstance(state, dict) else None
+        return found
+
+    def forget_learned(self, key: str) -> None:
+        """Forget what was learned under that key."""
+        self._execute("DELETE FROM learned WHERE key=?", (key,))
+
     def set_aside(self, key: str, now: float) -> None:
         """Keep a predictor's state under another key, where nobody looks for it but a person."""
         if self._looks_only:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from penstock.audit.chain import ChainHead
 from penstock.core.off import Off
 from penstock.core.pauses import Pause
+from penstock.future.speeds import read_program
 from penstock.malleable.machine import MalleableJob
 from penstock.messages.events import Event
 from penstock.messages.outbox import State
@@ -310,6 +311,13 @@ def _fact(row: Row) -> None:
         read(row["value"])
 
 
+def _learned(row: Row) -> None:
+    """A predictor does without what it cannot read; of programs' speeds it is known what they are."""
+    state = _map(_json(row["state"]))
+    if row["key"].startswith("speeds "):
+        read_program(state)
+
+
 def _hold(row: Row) -> None:
     Hold.from_dict(_map(_json(row["state"])))
 
@@ -327,7 +335,7 @@ IN_STATE: Final[Documents] = {
     "malleable": {"state": _malleable},
     "moldable": {"state": _moldable},
     "resizes": {"marks": _marks, "kind": _one_of("kind", "expand", "shrink")},
-    "learned": {"state": _a_map("state")},
+    "learned": {"state": _learned},
     "inbox": {"payload": _a_map("payload")},
     "messages": {"event": lambda row: Event.from_dict(_json(row["event"])), "state": _one_of("state", *State)},
     "facts": {"value": _fact},

@@ -57,6 +57,15 @@ def test_efficiency_grows_while_it_pays_and_takes_back_what_did_not():
     assert size_of(Efficiency(0.4), offer(4, step_seconds=0.55)) == 8
 
 
+def test_efficiency_tries_again_what_did_not_pay_after_as_long_as_it_has_run():
+    policy = Efficiency(0.5)
+    for mine, at in ((offer(4, step_seconds=0.55), 0.0), (offer(8, step_seconds=0.56), 60.0)):
+        size_of(policy, mine, taken_at=at)
+    back = offer(4, step_seconds=0.55)
+    assert size_of(policy, back, taken_at=100.0) == size_of(policy, back, taken_at=690.0) == 4
+    assert size_of(policy, back, taken_at=701.0) == 8
+
+
 def test_efficiency_asks_the_queue_and_the_application_first():
     policy = Efficiency()
     assert size_of(policy, offer(2, step_seconds=1.0), make_job(2, num_nodes=5)) == 2

@@ -55,6 +55,24 @@ def test_jobs_shrink_together_for_one_that_none_of_them_could_help():
     assert decide(unknown, make_job(3, num_nodes=4)) == {1: (4, None), 2: (4, None)}, "nothing is known of them"
 
 
+def test_what_a_job_was_given_goes_back_though_nothing_is_known_of_it():
+    mine = offer(1, NODES, base=2)
+    assert decide([mine], make_job(3, num_nodes=4)) == {1: (4, 3)}
+    assert decide([mine], make_job(3, num_nodes=7)) == {1: (8, None)}, "that would be its own"
+
+
+def test_no_belief_keeps_a_job_on_its_size():
+    like = seen_by(Priced(), *(offer(1, NODES[:n], **scales(1.0, n)) for n in (1, 2)))
+    one = offer(2, NODES[:1], **scales(1.0, 1))
+    assert decide([one], policy=like, at=10.0) == {2: (1, None)}
+    assert decide([one], policy=like, at=40.0) == {2: (2, None)}
+    tried = offer(2, NODES[:2], base=1, **scales(1.0, 2))
+    assert decide([tried], policy=like, at=50.0) == {2: (2, None)}, "a first impression"
+    assert decide([tried], policy=like, at=75.0) == {2: (1, None)}
+    prefers = [offer(1, NODES[:n], preferred=4, **scales(1.0, n)) for n in (1, 2)]
+    assert decide([replace(one, preferred=4)], policy=seen_by(Priced(), *prefers)) == {2: (2, None)}
+
+
 def test_the_wide_job_that_waits_is_worth_more_than_the_narrow_one_behind_it():
     mine = offer(1, NODES[:6], factor=1, **scales(0.6, 6))
     wide, narrow = make_job(3, num_nodes=4, priority=9), make_job(4, num_nodes=3, priority=5)

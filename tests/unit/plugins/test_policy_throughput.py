@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from malleable_offers import decide_with, offer, scales, seen_by
 
 from penstock.api import is_joint
-from penstock.future.members import Speeds
 from penstock.future.queue import QueuePlan, waiting
+from penstock.future.speeds import Speeds
 from penstock_plugins.shortest import Shortest
 from penstock_plugins.throughput import Throughput
 
@@ -130,6 +130,44 @@ def test_what_the_application_demands():
     assert decide([offer(1, NODES[:4], maximum=2)]) == {1: (2, None)}
     short = offer(1, NODES[:2], minimum=4, **scales(0.0, 2, left=1.0))
     assert decide([short]) == {1: (4, None)}
+
+
+def test_where_speeds_are_unknown_what_it_was_given_goes_back_and_no_more():
+    mine, pending = offer(1, NODES, base=2), make_job(3, num_nodes=4)
+    assert decide([mine], pending) == {1: (4, 3)}
+    assert decide([mine], replace(pending, num_nodes=6)) == {1: (2, 3)}
+    assert decide([mine], replace(pending, num_nodes=7)) == {1: (8, None)}, "that would be its own"
+    assert decide([replace(mine, base=8)], pending) == {1: (8, None)}
+    assert reason_of(Throughput(), replace(mine, base=8), pending).code == "speed-unknown"
+    assert "could start on what it can give up" in reason_of(Throughput(), mine, replace(pending, num_nodes=7)).text
+
+
+def reason_of(policy, mine, *others, at=0.0):
+    """Why it is to have the size that it is to have."""
+    snapshot = make_snapshot([make_job(mine.job, *mine.nodes), *others], at=at)
+    return policy.decide_all([mine], snapshot)[mine.job].reasons[0]
+
+
+def test_while_nobody_waits_it_grows_to_its_preferred_size_whatever_is_believed():
+    one = offer(2, NODES[:1], preferred=4, **scales(1.0, 1))
+    like = seen(*(replace(one, job=1, size=n, nodes=NODES[:n]) for n in (1, 2)))
+    assert decide([one], policy=like) == {2: (4, None)}
+    assert reason_of(like, one).code == "expand-preferred"
+    assert decide([replace(one, steps_left=10)], policy=like) == {2: (1, None)}, "it ends in a moment"
+
+
+def test_a_size_that_others_found_useless_is_tried_and_given_back_where_it_is():
+    like = seen(*(offer(1, NODES[:n], **scales(1.0, n)) for n in (1, 2)))
+    one = offer(2, NODES[:1], **scales(1.0, 1))
+    assert decide([one], policy=like, at=10.0) == {2: (1, None)}
+    assert decide([one], make_job(3, num_nodes=8), policy=like, at=40.0) == {2: (1, None)}, "not while others wait"
+    assert decide([one], policy=like, at=40.0) == {2: (2, None)}
+    assert reason_of(like, one, at=40.0).code == "expand-trial"
+    tried = offer(2, NODES[:2], base=1, **scales(1.0, 2))
+    assert decide([tried], policy=like, at=50.0) == {2: (2, None)}, "a first impression"
+    assert decide([tried], policy=like, at=75.0) == {2: (1, None)}
+    assert decide([replace(tried, preferred=2)], policy=like, at=75.0) == {2: (2, None)}
+    assert decide([replace(tried, base=2)], policy=like, at=75.0) == {2: (2, None)}
 
 
 @pytest.mark.parametrize(("serial", "size"), [(0.0, 5), (0.2, 3), (1.0, 7)])

@@ -9,7 +9,8 @@ from factories import NODES, make_job, make_snapshot
 
 from penstock.api import Offer
 from penstock.future.kinds import Kinds
-from penstock.future.members import Memory
+from penstock.future.members import members_of
+from penstock.future.speeds import Memory
 
 LIMITS = {"minimum": 2, "maximum": 8, "preferred": 4}
 
@@ -18,7 +19,7 @@ class Watcher:
     """Kinds, and the memory of speeds that a policy has beside it."""
 
     def __init__(self):
-        self.kinds, self._memory = Kinds(), Memory()
+        self.kinds, self.memory = Kinds(), Memory()
 
     def look(self, *rows, at=0.0):
         """Programs as (job, nodes, steps left, seconds of a step), and other jobs."""
@@ -29,7 +30,7 @@ class Watcher:
         ]
         jobs = [make_job(o.job, *o.nodes) for o in offers] + [r for r in rows if not isinstance(r, tuple)]
         snapshot = make_snapshot(jobs, at=at)
-        members = [m for group in self._memory.members(offers, snapshot).values() for m in group]
+        members = [m for group in members_of(self.memory, offers, snapshot).values() for m in group]
         self.kinds.learn(members, snapshot)
         return members
 

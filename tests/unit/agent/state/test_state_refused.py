@@ -211,6 +211,7 @@ def test_a_kill_in_making_the_first_one_leaves_none(state):
         ("UPDATE facts SET value='{' WHERE key='off'", "facts off: value cannot be read"),
         ("UPDATE facts SET value='12' WHERE key='audit.head'", "facts audit.head: value cannot be read"),
         ("UPDATE facts SET value='[{}, 1]' WHERE key='pauses'", "facts pauses: value cannot be read"),
+        ("UPDATE learned SET state='{\"version\": 1}' WHERE key='speeds 1000 x:1'", "learned speeds 1000 x:1: state"),
         ("UPDATE messages SET event='{}'", "messages 1: event cannot be read"),
         ("DROP INDEX decisions_subject", "the table decisions is not"),
         ("DROP TABLE inbox", "the table inbox is not there"),
@@ -303,9 +304,11 @@ def test_a_running_agent_says_what_is_damaged_and_no_more(tmp_path, filled):
 @virtual
 async def test_what_an_agent_writes_passes_the_check(tmp_path):
     """All that workflows, resizes, pauses and messages leave behind."""
-    world = World(tmp_path, {"messages": {"command": ["true"]}})
+    world = World(tmp_path, {"messages": {"command": ["true"]}, "dmr": {"policy": "throughput"}})
     await world.boot()
-    await world.malleable()
+    await world.malleable(step_seconds=5.0)
+    await world.until(lambda: world.store.learned_under("speeds "), 60)
+    assert inspect(world.file).problems == ()
     number = await world.submit(FLOW, "asa")
     await world.finish(number)
     found = inspect(world.file)
