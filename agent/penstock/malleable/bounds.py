@@ -1,11 +1,11 @@
 """What the core lets a policy do to a job: whole companions leave, and the work must fit into its time limit. Pure.
 
-How long a job still runs is known where the application tells its steps (`steps_left`, `step_seconds`); with fewer
-nodes it runs longer in proportion. What it says is never worth more than what its limit has left for it: a job whose
-limit is raised gets no more node-time than it gave back. Where it does not say, a shrink down to the size that the job
-was started with is what its user chose the limit for. Below that it is taken to be half done at best: what it has run
-once more, stretched by the lost nodes, must fit. A shrink that the application itself asks for is not held against the
-time.
+Down to the size that the job was started with it can always shrink: that is what its user chose the limit for, and
+what it was given since only put it ahead. Below that the rest must fit. How long that is is known where the application
+tells its steps (`steps_left`, `step_seconds`); with fewer nodes it runs longer in proportion. What it says is never
+worth more than what its limit has left for it: a job whose limit is raised gets no more node-time than it gave back.
+Where it does not say, it is taken to be half done at best: what it has run once more, stretched by the lost nodes, must
+fit. A shrink that the application itself asks for is not held against the time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from penstock.api import Job, Partition, Reason, plural
 from penstock.malleable.machine import MalleableJob
 
-__all__ = ["MARGIN", "BoundedSize", "ResizeBounds", "bounded"]
+__all__ = ["MARGIN", "BoundedSize", "ResizeBounds", "bounded", "returns"]
 
 MARGIN = 0.10
 """Share of the remaining time that is kept free."""
@@ -61,6 +61,11 @@ def bounded(me: MalleableJob, job: Job, size: int, bounds: ResizeBounds) -> Boun
         return placed
     timed = _in_time(me, job, placed.size, bounds)
     return BoundedSize(timed.size, (*placed.reasons, *timed.reasons), timed.extend)
+
+
+def returns(me: MalleableJob, size: int) -> bool:
+    """Whether that is no less than what it was started with, which it can always go back to."""
+    return size >= me.start_size > 0
 
 
 def _stay(me: MalleableJob, code: str, text: str) -> BoundedSize:
@@ -114,7 +119,7 @@ def _in_time(me: MalleableJob, job: Job, size: int, bounds: ResizeBounds) -> Bou
         return BoundedSize(size)
     remaining, work = job.end - bounds.now, _work_left(me)
     if work == math.inf:
-        if size >= me.start_size > 0:
+        if returns(me, size):
             return BoundedSize(size)
         work = bounds.now - job.start
         fits = "as much work as it has done so far"
@@ -129,6 +134,6 @@ def _in_time(me: MalleableJob, job: Job, size: int, bounds: ResizeBounds) -> Bou
     longest = math.inf if bounds.partition.max_time is None else bounds.partition.max_time
     limit = 60.0 * math.ceil((bounds.now - job.start + needed) / 60.0)
     if not bounds.extends or limit > longest:
-        return _stay(me, "no-time", text)
+        return BoundedSize(size) if returns(me, size) else _stay(me, "no-time", text)
     extended = Reason("limit-extended", f"{text}: its time limit becomes {limit / 60:.0f} min")
     return BoundedSize(size, (extended,), limit)

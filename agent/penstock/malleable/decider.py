@@ -27,7 +27,7 @@ from penstock.future.turns import Turns, grant_of, turn_of
 from penstock.host.logs import get_logger
 from penstock.malleable import announce, ways
 from penstock.malleable.acts import growth
-from penstock.malleable.bounds import ResizeBounds, bounded
+from penstock.malleable.bounds import ResizeBounds, bounded, returns
 from penstock.malleable.caps import room
 from penstock.malleable.leaving import smaller
 from penstock.malleable.machine import MalleableJob
@@ -105,7 +105,8 @@ class Decider(MalleablePart):
         if me.phase is ResizePhase.PROPOSED and me.extend:
             _, denied = await self._may_have(me, job, me.target, me.extend, whole=True)
             me = self._registry.jobs[job.id]
-            if denied is not None:  # the program would leave for a limit that it does not get
+            if denied is not None and not returns(me, me.target):
+                # The program would leave for a limit that it does not get.
                 self._registry.put(me.decided(ResizeVerdict(me.offer.size, (denied,)), job, "", limits, now))
                 return [*decisions, _nothing(job, denied)]
         # What was decided jointly was decided in view of all that this pass does.
@@ -173,6 +174,9 @@ class Decider(MalleablePart):
             may, denied = await self._may_have(me, job, size, allowed.extend, whole=said is not None)
             # Messages of the application may have come in meanwhile.
             me = self._registry.jobs[job.id]
+            if denied is not None and size < me.offer.size and returns(me, size):
+                # It goes back without the longer limit, which it would not have had either without the growth.
+                may, denied, allowed = size, None, replace(allowed, extend=0.0)
             if denied is not None and may == me.offer.size:
                 return [*decisions, decision.rewritten(Verb.NOTHING, denied.code, denied.text)]
             if denied is not None:

@@ -153,6 +153,15 @@ def test_without_progress_the_size_it_started_with_is_always_allowed():
     assert codes(bounded(me, job(8), 2, bounds(now=3000.0))) == ["no-time"]
 
 
+def test_back_to_the_size_it_started_with_it_may_whatever_its_steps_would_take_there():
+    me = replace(malleable(8, steps_left=3000, step_seconds=1.0), start_size=4)
+    assert bounded(me, job(8), 4, bounds(now=100.0)).size == 4
+    assert codes(bounded(me, job(8), 2, bounds(now=100.0))) == ["no-time"]
+    longer = bounded(me, job(8), 4, bounds(extends=True, cost=0.0))
+    assert longer.size == 4 and codes(longer) == ["limit-extended"]
+    assert bounded(me, job(8), 4, bounds(extends=True, cost=0.0, max_time=3600.0)).size == 4
+
+
 def test_without_progress_a_shrink_that_could_double_the_run_time_past_the_limit_is_refused():
     assert bounded(malleable(), job(), 2, bounds(now=1000.0)).size == 2
     assert codes(bounded(malleable(), job(), 2, bounds(now=1200.0))) == ["no-time"]
