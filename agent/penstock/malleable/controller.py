@@ -82,7 +82,7 @@ class MalleableController:
         self._cleaner = Cleaner(tools, self._grower)
         self._acts = ResizeActs(tools, self._grower, self._cleaner)
         self._decider = Decider(tools, expected_wait)
-        self._order = QueueOrder(tools)
+        self._order = QueueOrder(tools, store)
         self._learning = Learning(tools, store)
         self.leaver = Leaver(self._registry, clock, settings)
 

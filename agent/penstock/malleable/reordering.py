@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
-from penstock.api import Decision, RanksQueue, Reason, Snapshot, Verb
+from penstock.api import Decision, Job, RanksQueue, Reason, Snapshot, Verb
 from penstock.core.acts import KnownJob, Rank
 from penstock.core.executor import Concern
 from penstock.errors import PenstockError
 from penstock.host.logs import get_logger
 from penstock.malleable.order import put_back
 from penstock.malleable.parts import MalleablePart, Tools
+from penstock.state.store import Store
 
 __all__ = ["QueueOrder"]
 
@@ -18,14 +20,19 @@ _log = get_logger(__name__)
 
 _AT_ONCE: Final = 8
 """Requests in a pass."""
+_KEY: Final = "put back"
 
 
 class QueueOrder(MalleablePart):
-    """Puts jobs back as the policy's ranks say."""
+    """Puts jobs back as the policy's ranks say, each once; which ones is in the store."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, store: Store) -> None:
         super().__init__(tools)
-        self._done: set[int] = set()
+        self._store = store
+        self._done: dict[int, float] = {}  # by job: when it was submitted
+        with suppress(ValueError, KeyError, TypeError):  # a job more is put back twice
+            known = store.learned(_KEY)
+            self._done = {int(job): float(submitted) for job, submitted in known["jobs"]} if known else {}
 
     async def keep(self, shown: Snapshot) -> list[Decision]:
         """Do so for a few jobs; the decisions taken."""
@@ -37,9 +44,8 @@ class QueueOrder(MalleablePart):
         except Exception:
             _log.exception("the policy failed", policy=getattr(policy, "name", ""))
             return []
-        self._done = {number for number in self._done if number in shown.jobs}
         decisions = []
-        wanted = [w for w in put_back(shown, ranks) if w.job.id not in self._done]
+        wanted = [w for w in put_back(shown, ranks) if self._done.get(w.job.id) != w.job.submit]
         for job, nice, behind in wanted[:_AT_ONCE]:
             subject = f"job {job.id}/order"
             if job.priority <= 1 or not self._executor.ready(subject):
@@ -50,7 +56,13 @@ class QueueOrder(MalleablePart):
                 await self._executor.act(Rank(KnownJob.of(job), nice), subject, payload, Concern.of("malleable", job))
             except PenstockError:
                 continue  # the executor has written it down, and backs off
-            self._done.add(job.id)
+            self._was_put_back(job, shown)
             reason = Reason("shortest-first", f"job {behind.id} of the same owner is shorter, and goes first")
             decisions.append(Decision(Verb.CHANGE, f"job {job.id}", (reason,), {"nice": nice}))
         return decisions
+
+    def _was_put_back(self, job: Job, shown: Snapshot) -> None:
+        """Raises StoreError."""
+        self._done = {n: at for n, at in self._done.items() if (j := shown.jobs.get(n)) is not None and j.submit == at}
+        self._done[job.id] = job.submit
+        self._store.save_learned(_KEY, {"jobs": list(self._done.items())}, self._clock.now())

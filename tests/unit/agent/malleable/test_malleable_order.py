@@ -133,6 +133,19 @@ async def test_the_agent_puts_a_job_back_once(tmp_path):
 
 
 @virtual
+async def test_once_is_enough_after_a_restart_too(tmp_path):
+    world, policy, first, second = await with_two_waiting(tmp_path)
+    policy.said = {first: 2, second: 1}
+    await world.until(lambda: world.engine.records[first].nice > 0)
+    await world.bob.as_user("root").update(first, nice=0)  # an administrator gives it its place again
+    await world.restart()
+    world.app.malleable.settings.policy = policy
+    passes = world.passes
+    await world.until(lambda: world.passes > passes + 5)
+    assert world.engine.records[first].nice == 0
+
+
+@virtual
 async def test_a_policy_that_fails_to_rank_harms_nobody(tmp_path):
     world, policy, first, _second = await with_two_waiting(tmp_path)
     policy.said = None
