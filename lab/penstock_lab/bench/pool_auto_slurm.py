@@ -167,19 +167,27 @@ def automatic(world: World) -> Callable[[Tasks], None]:
     return lambda _tasks: None
 
 
-@contextmanager
-def agent(world: World) -> Iterator[None]:
-    """Alice's, which looks as often in proportion as one on a site."""
+def looks_often(world: World) -> None:
+    """Alice's agent looks as often in proportion as one on a site."""
     world.environment |= {
         "PENSTOCK_AGENT__STATE_DIR": str(world.place / "agent"),
         "PENSTOCK_AGENT__INTERVAL": "2",
         "PENSTOCK_AGENT__IDLE_INTERVAL": "2",
         "PENSTOCK_SLURM__SUBMISSIONS_PER_HOUR": "1000",
     }
-    with (world.place.parent / f"{world.place.name}.log").open("w", encoding="utf-8") as log:
-        process: subprocess.Popen[str] = world.cluster.popen_as(
-            "alice", AGENT, env=world.environment, cwd=world.place, stdout=log, stderr=log
-        )
+
+
+def started(world: World) -> subprocess.Popen[str]:
+    """Alice's agent; its words go to a file beside her folder."""
+    with (world.place.parent / f"{world.place.name}.log").open("a", encoding="utf-8") as log:
+        return world.cluster.popen_as("alice", AGENT, env=world.environment, cwd=world.place, stdout=log, stderr=log)
+
+
+@contextmanager
+def agent(world: World) -> Iterator[None]:
+    """Alice's agent, until this ends."""
+    looks_often(world)
+    process = started(world)
     try:
         yield
     finally:
