@@ -105,12 +105,16 @@ class Keeper:
     def __init__(self, world: World) -> None:
         self._world = world
         self.starts: list[float] = []
+        self.wrong: list[str] = []
         self._start()
 
     def _start(self) -> None:
         began = time.monotonic()
         self._process: subprocess.Popen[str] = started(self._world)
-        self._world.until(self.environment, 120.0)
+        while self.environment() is None:
+            if self._process.poll() is not None or time.monotonic() > began + 120:
+                raise RuntimeError("the agent does not start")
+            time.sleep(0.2)
         self.starts.append(time.monotonic() - began)
 
     def environment(self) -> dict[str, str] | None:
@@ -233,7 +237,11 @@ def killed_every_minute(keeper: Keeper) -> Iterator[None]:
 
     def strike() -> None:
         while not over.wait(EVERY):
-            keeper.kill()
+            try:
+                keeper.kill()
+            except RuntimeError as error:
+                keeper.wrong.append(str(error))
+                return
 
     thread = threading.Thread(target=strike, daemon=True)
     thread.start()
@@ -285,7 +293,9 @@ def measure(seed: int, minutes: float, *, kills: bool) -> Side:
         if audit.returncode:
             wrong.append(f"penstock audit --verify: {(audit.stdout + audit.stderr)[-600:]}")
         resizes = sum(map(len, known.values()))
-        return Side(waits, tuple(keeper.starts), len(programs.all), resizes, (*without, *programs.wrong, *wrong))
+        return Side(
+            waits, tuple(keeper.starts), len(programs.all), resizes, (*keeper.wrong, *without, *programs.wrong, *wrong)
+        )
     finally:
         keeper.stop()
         world.down()
