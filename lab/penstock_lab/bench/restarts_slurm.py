@@ -3,7 +3,7 @@
     python -m penstock_lab.bench.restarts_slurm --out FILE [--minutes 45] [--rounds 1] [--at-once 1]    # as root
 
 Each round has two throw-away Slurms of eight nodes with PrologFlags=Contain. At both two MPI programs run on end
-(Jacobi, a quarter of whose step no node shortens), which begin on one node and may have four, and the same jobs of
+(Jacobi, half of whose step no node shortens), which begin on one node and may have four, and the same jobs of
 another user arrive by the same draw, for so many minutes. At the first Slurm the agent is killed every minute and
 started again. At the end all that has arrived runs to its end. Told are, for each Slurm,
 
@@ -56,7 +56,7 @@ INTERVAL: Final = 2.0
 """Seconds between two looks of the agent."""
 _SHAPE: Final = (96, 64)
 _SWEEPS: Final = 600
-_ALONE, _SHARED = 0.15, 0.45  # s of a sweep that no node shortens, and that so many share
+_ALONE, _SHARED = 0.3, 0.3  # s of a sweep that no node shortens, and that so many share
 _LAST: Final = 1800.0  # s in which everything has to end that has arrived
 _ENDED: Final = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"})
 
