@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -124,6 +125,7 @@ def test_after_a_kill_a_job_that_has_grown_gives_its_nodes_to_who_waits(
 def test_a_program_that_scales_badly_keeps_no_other_below_what_it_prefers(agent: Agent, contained: Cluster) -> None:
     heat = Grows(agent, "heat", 10.0, 1.0, maximum=4, preferred=4)
     until("it has grown", lambda: heat.sizes[-1:] == [4] and agent.phase(heat.id) == "idle")
+    time.sleep(3)  # it says what its steps take there, and the agent looks
     heat.end()
     good = Grows(agent, "sleep", 2.0, 0.0, maximum=4, preferred=4)
     until("it has what it prefers", lambda: good.sizes[-1:] == [4], 30)
