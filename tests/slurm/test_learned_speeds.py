@@ -122,6 +122,7 @@ def test_after_a_kill_a_job_that_has_grown_gives_its_nodes_to_who_waits(
     assert_nothing_left(contained)
 
 
+@pytest.mark.long
 def test_a_program_that_scales_badly_keeps_no_other_below_what_it_prefers(agent: Agent, contained: Cluster) -> None:
     heat = Grows(agent, "heat", 10.0, 1.0, maximum=4, preferred=4)
     until("it has grown", lambda: heat.sizes[-1:] == [4] and agent.phase(heat.id) == "idle")
