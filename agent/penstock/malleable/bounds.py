@@ -25,13 +25,15 @@ MARGIN = 0.10
 @dataclass(frozen=True, slots=True)
 class ResizeBounds:
     """What the site and the agent's rights allow: `cost` is how long a resize takes (s), `extends`: time limits may be
-    raised, `shrinks`: jobs may give back their own nodes; `partition` is the job's."""
+    raised, `shrinks`: jobs may give back their own nodes; `partition` is the job's; `nobody_waits`: no other job needs
+    what it gives back, so that it stays where the rest would not fit elsewhere."""
 
     now: float
     cost: float
     extends: bool
     shrinks: bool
     partition: Partition
+    nobody_waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ def _in_time(me: MalleableJob, job: Job, size: int, bounds: ResizeBounds) -> Bou
     longest = math.inf if bounds.partition.max_time is None else bounds.partition.max_time
     limit = 60.0 * math.ceil((bounds.now - job.start + needed) / 60.0)
     if not bounds.extends or limit > longest:
-        return BoundedSize(size) if returns(me, size) else _stay(me, "no-time", text)
+        goes = returns(me, size) and not bounds.nobody_waits
+        return BoundedSize(size) if goes else _stay(me, "no-time", text)
     extended = Reason("limit-extended", f"{text}: its time limit becomes {limit / 60:.0f} min")
     return BoundedSize(size, (extended,), limit)

@@ -63,7 +63,7 @@ class Leaver:
         limits, site = self._settings.limits, self._settings.site
         shrinks = site is None or merging.shrinks(site)
         # Never with a longer limit: nothing new is begun.
-        bounds = ResizeBounds(now, self._registry.cost(limits.cost), False, shrinks, partition)
+        bounds = ResizeBounds(now, self._registry.cost(limits.cost), False, shrinks, partition, nobody_waits=True)
         verdicts = [bounded(me, job, size, bounds) for size in smaller(me)]
         allowed = next((verdict for verdict in verdicts if verdict.size < me.offer.size), None)
         if allowed is None:
