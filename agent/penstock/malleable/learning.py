@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -26,14 +27,16 @@ __all__ = ["Learning", "program_of"]
 
 _log = get_logger(__name__)
 _PREFIX: Final = "speeds "
+_NUMBER: Final = re.compile(r"[0-9]+")
 _OFTEN: Final = 5.0  # s between two questions for programs, and how many times as long as Slurm took to answer
 _SPARING: Final = 20.0
 _FAILED: Final = 60.0
 
 
 def program_of(texts: JobTexts) -> str:
-    """The word for the program that a job runs (see `Offer.program`): any text may be in its name and command."""
-    said = json.dumps([texts.name, texts.command]).encode()
+    """The word for the program that a job runs (see `Offer.program`): any text may be in its name and command. Numbers in
+    a job's name count for nothing: people number their runs."""
+    said = json.dumps([_NUMBER.sub("#", texts.name), texts.command]).encode()
     return ("" if texts.command else "?") + hashlib.sha256(said).hexdigest()[:16]
 
 

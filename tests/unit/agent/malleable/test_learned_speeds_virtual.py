@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock.api import JobSpec, JobState
+from penstock.api import JobSpec, JobState, JobTexts
 from penstock.errors import SlurmUnavailable
+from penstock.malleable.learning import program_of
 from penstock_lab.agent_world import APP, SITE, Program, World, settled, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
@@ -134,6 +135,15 @@ async def test_slurm_is_asked_once_for_the_program_of_a_job_and_not_again_after_
     await program(world, "two", 1, flat)
     await for_seconds(world, 60)
     assert asked.count("texts") == 2
+
+
+def test_a_program_is_its_jobs_name_without_numbers_and_its_command():
+    def program_in(name: str, command: str = "/x/run.sh") -> str:
+        return program_of(JobTexts(1, name, command=command))
+
+    assert program_in("cg-17") == program_in("cg-18") != program_in("cg")
+    assert program_in("cg", "/x/run.sh 1") != program_in("cg", "/x/run.sh 2")
+    assert program_in("cg", "").startswith("?") and not program_in("cg").startswith("?")
 
 
 @virtual
