@@ -34,8 +34,10 @@ _FAILED: Final = 60.0
 
 
 def program_of(texts: JobTexts) -> str:
-    """The word for the program that a job runs (see `Offer.program`): any text may be in its name and command. Numbers in
-    a job's name count for nothing: people number their runs."""
+    """The word for the program that a job runs (see `Offer.program`): any text may be in its name and command.
+
+    Numbers in the name count for nothing: people number their runs.
+    """
     said = json.dumps([_NUMBER.sub("#", texts.name), texts.command]).encode()
     return ("" if texts.command else "?") + hashlib.sha256(said).hexdigest()[:16]
 
