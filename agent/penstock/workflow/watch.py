@@ -159,7 +159,8 @@ def _dependent(turn: Turn, run: WorkflowRun, i: int, job: Job) -> None:
         return
     if stage.looked_at is not None and turn.view.taken_at <= stage.looked_at:
         return
-    done = {p.job for p in run.parents(i) if p.phase is StagePhase.DONE} & failed_on(job.dependency)
+    ended = {p.job for p in run.parents(i) if p.job is not None and p.phase is StagePhase.DONE}
+    done = ended & failed_on(job.dependency)
     if done:
         live = _live_jobs(run, i)
         text = f"job {min(done)} had completed, which slurmctld has lost: job {job.id} no longer waits for it"
