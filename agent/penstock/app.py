@@ -35,13 +35,15 @@ from penstock.holding.passes import Slots
 from penstock.holding.reservations import pricing_rules
 from penstock.host import logs, sdnotify
 from penstock.host.clock import Clock
+from penstock.host.descriptors import raise_limit
 from penstock.host.listening import bare, cannot_listen
 from penstock.host.logs import get_logger
+from penstock.host.owners import first_peers
+from penstock.host.scrape import Scraped
 from penstock.ipc import figures as door_figures
 from penstock.ipc.address import advertised_host, name_for, other_addresses
 from penstock.ipc.audited import RequestAudit
 from penstock.ipc.auth import Verifier, make_key
-from penstock.ipc.descriptors import raise_limit
 from penstock.ipc.far import FarDoor
 from penstock.ipc.glances import glances
 from penstock.ipc.handlers import LocalDoor, LocalOp, RemoteDoor
@@ -183,6 +185,7 @@ class App:
         self.loop: Loop | None = None
         self.feeds: PoolFeeds | None = None
         self.server: Server | None = None
+        self.scraped: Scraped | None = None
         self.local: LocalDoor | None = None
         self.remote: RemoteDoor | None = None
         self.far: FarDoor | None = None
@@ -368,7 +371,7 @@ class App:
         of_command, of_job, of_user, of_front = self._limits
         self.remote = RemoteDoor(*known, self._serves, self.want_look, of_job, of_user, self.request_audit)
         self.local = LocalDoor(self.operations, of_command, self.request_audit, of_front)
-        self.server = Server(self.local.answer, self.remote.hear)
+        self.server = Server(self.local.answer, self.remote.hear, first_peers(self.config.limits.first))
         host, _, port = self.config.dmr.listen.rpartition(":")
         # Running applications know the port: after a restart the agent must be where it was.
         wanted = int(port) or int(self.store.fact("dmr.port") or 0)
@@ -467,6 +470,11 @@ class App:
         self.observer.min_interval, self.observer.stale_after = config.slurm.min_interval, _stale_after(config)
         self._set_limits(config)
         self.messenger.configure(config)
+        first = first_peers(config.limits.first)
+        if self.server is not None:
+            self.server.put_first(first)
+        if self.scraped is not None:
+            self.scraped.first = first
         if self.loop is not None:
             self.loop.interval, self.loop.idle_interval = config.agent.interval, config.agent.idle_interval
         if waiting:
@@ -551,7 +559,8 @@ async def _serve(config: Config, config_path: Path | None, leadership: Leadershi
     running.add_signal_handler(signal.SIGHUP, app.reload)
     try:
         if config.metrics.listen:  # also while Slurm is waited for
-            app.metrics.serve(config.metrics.listen)
+            app.scraped = app.metrics.serve(config.metrics.listen)
+            app.scraped.first = first_peers(config.limits.first)
         await _start_patiently(app, stop)
         if app.loop is None or app.feeds is None:
             return

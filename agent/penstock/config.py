@@ -138,6 +138,8 @@ Bytes = Annotated[
 Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[^\s,]+$", max_length=200)], ...], Field(max_length=1000)]
 Words = Annotated[tuple[Annotated[str, Field(pattern=r"^[^\x00]+$")], ...], Field(min_length=1, max_length=100)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)]
+# An account, or an address.
+Peer = Annotated[str, Field(pattern=r"^[A-Za-z0-9_:][A-Za-z0-9_.:-]*$", max_length=100)]
 # A name whose keys are all commented out has none.
 Settings = Annotated[dict[str, Any], BeforeValidator(lambda keys: {} if keys is None else keys)]
 MailAddress = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._%+-]*(@[A-Za-z0-9.-]+)?$", max_length=254)]
@@ -363,6 +365,12 @@ class LimitsSection(_Section):
         "in the next passes.",
     )
     changes_of_user: int = Field(50, ge=1, description="Most changes to workflow jobs of one user in a pass.")
+    first: tuple[Peer, ...] = Field(
+        (),
+        description="Accounts of this host and addresses of others, such as [prometheus, 192.0.2.7], that come first "
+        "where too many connections are open: they have a place whenever another account has one. Root and the "
+        "agent's own user always do.",
+    )
     lookups: int = Field(500, ge=1, description="Most jobs that accounting is asked for in a pass, of all users.")
 
     @property

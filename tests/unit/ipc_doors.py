@@ -35,7 +35,7 @@ def serve(body):
             return await door.answer(uid, line)
 
         async def remote(line):
-            return b"remote " + line, line != b"stranger\n"
+            return b"remote " + line, None if line == b"stranger\n" else UID
 
         async def echo(uid, request):
             return {"uid": uid, "said": request.get("text")}

@@ -44,4 +44,4 @@ def site_view(socket: Path, age: float, metrics: str | None) -> None:
 
     config = load()
     logs.configure(config.log.level, config.log.format)
-    asyncio.run(serve(socket, age, config.slurm.timeout, metrics))
+    asyncio.run(serve(socket, age, config.slurm.timeout, metrics, config.limits.first))

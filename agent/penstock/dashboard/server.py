@@ -1,6 +1,6 @@
 """The page over HTTP: on loopback, for one user, to be looked at only.
 
-Three locks, one behind the other: connections of other users are closed unread (`peer`), where the kernel tells; a
+Three locks, one behind the other: connections of other users are closed unread (`owners`), where the kernel tells; a
 random word in the address, which is changed for a cookie; and the Host header, which names loopback, so that no
 site on the web can have a browser read the page under its own name (DNS rebinding). There is nothing to change: GET
 and HEAD are all there is.
@@ -16,15 +16,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from penstock.dashboard.feed import Page
-from penstock.dashboard.peer import owner_of, tables
 from penstock.errors import UserError
-from penstock.host.fewthreads import FewThreads
+from penstock.host.fewthreads import FewThreads, PromptHandler
+from penstock.host.owners import owner_of
 
 __all__ = ["Dashboard", "listen_address"]
 
@@ -87,8 +87,7 @@ def _page_files() -> dict[str, _File]:
 class Dashboard(FewThreads, HTTPServer):
     """Serves what `latest` gives at `url`. `allowed`: whose connections are read, besides root's."""
 
-    most = 64
-    request_queue_size = 64
+    patience = 60.0  # it may be read over a slow tunnel
 
     def __init__(self, address: tuple[str, int], latest: Callable[[], Page], allowed: int | None = None) -> None:
         self.latest = latest
@@ -101,6 +100,7 @@ class Dashboard(FewThreads, HTTPServer):
             raise UserError(
                 f"--listen: cannot listen at {address[0]}:{address[1]}: {e.strerror}; 0 takes any free port"
             ) from e
+        self.first = {*(f"uid {uid}" for uid in self.allowed), "this host"}  # no other's connections are read
         self.cookie = f"penstock-{self.server_port}"
 
     @property
@@ -110,23 +110,19 @@ class Dashboard(FewThreads, HTTPServer):
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401 (the base class's)
         """Whether the connection is of the page's own user."""
-        owner = None
-        for _ in range(2):  # the kernel may leave a row out when others go while it is read
-            shown = tables()
-            if shown is None:
-                return True  # the word and the cookie are what is left
-            owner = owner_of(client_address[:2], request.getsockname()[:2], shown)
-            if owner is not None:
-                break
-        return owner in self.allowed
+        try:
+            owner = owner_of(request)
+        except OSError:  # gone already
+            return False
+        return owner is None or owner in self.allowed  # untold: the word and the cookie are what is left
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(PromptHandler):
     server: Dashboard
     protocol_version = "HTTP/1.1"
     timeout = _IDLE
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 (the base class's)
         """The page, its parts, and what it shows."""
         target = urlsplit(self.path)
         if not _HOST.fullmatch(self.headers.get("Host", "")):

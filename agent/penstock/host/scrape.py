@@ -1,7 +1,7 @@
 """/metrics over HTTP: prometheus_client's answers, for a few at a time and not for long.
 
 prometheus_client's own server gives a thread to each connection for as long as it stays open, which lets anybody on the
-host take all the threads that the service may have.
+host take all the threads that the service may have. Here connections that ask nothing make room for others (`gate`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from penstock.host.fewthreads import FewThreads
+from penstock.host.fewthreads import FewThreads, PromptHandler
 
 __all__ = ["Scraped", "serve"]
 
-_AT_ONCE: Final = 8
-_IDLE: Final = 5.0
+_AT_ONCE: Final = 16
+_PATIENCE: Final = 5.0
 
 
-class _Handler(WSGIRequestHandler):
-    timeout = _IDLE
+class _Handler(PromptHandler, WSGIRequestHandler):
+    server: Scraped
+    timeout = _PATIENCE
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: it would be a line every few seconds."""
@@ -32,6 +33,7 @@ class Scraped(FewThreads, WSGIServer):
     """See the module's text."""
 
     most = _AT_ONCE
+    patience = _PATIENCE
 
     def __init__(self, registry: CollectorRegistry, family: int, address: tuple[str, int]) -> None:
         self.address_family = family

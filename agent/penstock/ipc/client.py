@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import socket
-import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +14,7 @@ from dmr.wire import clean
 from penstock import errors
 from penstock.config import Config
 from penstock.host.listening import bare
+from penstock.host.unixdoor import connected
 from penstock.ipc import proof
 from penstock.state.lease.files import published
 from penstock.state.lease.machine import Card
@@ -69,10 +68,7 @@ def ask(
     """
     sent = False
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            # Where many are at the door, a socket with Python's own time limit is refused at once, instead of waiting.
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", *_timeval(timeout)))
-            connection.connect(str(path))
+        with connected(path, timeout) as connection:
             connection.settimeout(timeout)
             connection.sendall(_request(op, arguments))
             sent = True
@@ -84,11 +80,6 @@ def ask(
             raise _unanswered(f"the agent at {path}", e) from e
         raise errors.AgentUnavailable(f"no agent answers at {path} ({_why(e)}). {advice}") from e
     return _result(reply)
-
-
-def _timeval(seconds: float) -> tuple[int, int]:
-    """Whole seconds, and microseconds."""
-    return divmod(math.ceil(seconds * 1e6), 1_000_000)
 
 
 def _why(error: Exception) -> str:

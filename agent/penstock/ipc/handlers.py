@@ -178,20 +178,19 @@ class RemoteDoor:
         """The reply to one line."""
         return (await self.hear(line))[0]
 
-    async def hear(self, line: bytes) -> tuple[bytes, bool]:
-        """The reply to one line, and whether that line proved whose it is."""
-        proven, uid = False, None
+    async def hear(self, line: bytes) -> tuple[bytes, int | None]:
+        """The reply to one line, and whose that line has proven to be."""
+        uid: int | None = None
         try:
             received = wire.decode_request(line)
         except wire.WireError as e:
             self.answers["malformed"] += 1
-            return _failure("bad-request", e), proven
+            return _failure("bad-request", e), uid
         try:
             uid = await self._verifier.uid(received, self._clock.now())
-            proven = True
             reply = wire.encode(self._replied(uid, received.request))
             self.answers["ok"] += 1
-            return reply, proven
+            return reply, uid
         except NotPermitted as e:
             self.answers["refused"] += 1
             # Not every one: whoever reaches the port must not be able to fill the disk.
@@ -199,14 +198,14 @@ class RemoteDoor:
                 _log.warning("refused", job=received.request.job, why=str(e), refused=self.answers["refused"])
             if self._audit is not None:
                 self._audit.program_refused(uid, received.request, e)
-            return _failure("not-permitted", e), proven
+            return _failure("not-permitted", e), uid
         except PenstockError as e:
             self.answers["failed"] += 1
-            return _failure("unavailable", e), proven
+            return _failure("unavailable", e), uid
         except Exception as e:
             self.answers["failed"] += 1
             _log.exception("a request failed")
-            return _failure("unavailable", f"internal error: {e!r}"), proven
+            return _failure("unavailable", f"internal error: {e!r}"), uid
 
     def _replied(self, uid: int, request: wire.Request) -> wire.Reply:
         known = request.job in self._controller.jobs

@@ -19,6 +19,7 @@ from penstock.api import Snapshot
 from penstock.errors import SlurmUnavailable
 from penstock.host.logs import get_logger
 from penstock.host.peers import peer_uid
+from penstock.host.unixdoor import connected
 from penstock.sharedlook import wire
 from penstock.values.backoff import backoff
 
@@ -128,7 +129,8 @@ class SharedLook:
     async def _ask(self, now: float) -> Snapshot:
         began = self._steady()
         try:
-            reader, writer = await asyncio.open_unix_connection(str(self.path), limit=wire.LONGEST_HEAD)
+            connection = await asyncio.to_thread(connected, self.path, self._timeout)
+            reader, writer = await asyncio.open_unix_connection(sock=connection, limit=wire.LONGEST_HEAD)
         except OSError as e:
             raise _Unusable("absent", e.strerror or str(e)) from e
         try:

@@ -17,10 +17,12 @@ from penstock import __version__
 from penstock.core.families import PREFIX, Family
 from penstock.errors import ConfigError, NotPermitted, SlurmUnavailable
 from penstock.host import sdnotify
+from penstock.host.descriptors import raise_limit
 from penstock.host.listening import bare, cannot_listen
 from penstock.host.logs import get_logger
+from penstock.host.owners import first_peers
+from penstock.host.scrape import Scraped
 from penstock.host.scrape import serve as serve_metrics
-from penstock.ipc.descriptors import raise_limit
 from penstock.siteview.figures import families
 from penstock.siteview.looks import Looks
 from penstock.siteview.service import ViewService
@@ -43,22 +45,24 @@ class _Figures(Collector):
         return self._families()
 
 
-async def serve(socket: Path, promise: float, timeout: float, metrics: str | None) -> None:
+async def serve(socket: Path, promise: float, timeout: float, metrics: str | None, first: Iterable[str] = ()) -> None:
     """Answer at this socket until SIGTERM or SIGINT, with looks that are at most `promise` seconds old; `timeout` is
-    that of a Slurm command. Raises ConfigError where it cannot, or may not show what it is asked for."""
+    that of a Slurm command, `first` are accounts and addresses (`limits.first`). Raises ConfigError where it cannot, or
+    may not show what it is asked for."""
     raise_limit()
     if os.geteuid() == 0:
         _log.warning("this service runs as root, which it has no need to be: run it as a user with AdminLevel=Operator")
     reader = CliQueries(timeout=timeout)
     reader.budget.may_change = _nothing
     looks = Looks(reader, promise)
-    service = ViewService(looks)
+    peers = first_peers(first)
+    service = ViewService(looks, peers)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         if metrics:
-            _tell(metrics, reader, looks, service)
+            _tell(metrics, reader, looks, service).first = peers
         if not await _may_show(looks, stop):
             return
         service.listen(socket)
@@ -97,13 +101,13 @@ async def _may_show(looks: Looks, stop: asyncio.Event) -> bool:
     return False
 
 
-def _tell(listen: str, reader: CliQueries, looks: Looks, service: ViewService) -> None:
+def _tell(listen: str, reader: CliQueries, looks: Looks, service: ViewService) -> Scraped:
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     ProcessCollector(namespace=PREFIX + "site_view", registry=registry)
     registry.register(_Figures(partial(families, reader, looks, service)))
     host, _, port = listen.rpartition(":")
     try:
-        serve_metrics(registry, bare(host) or "127.0.0.1", int(port))
+        return serve_metrics(registry, bare(host) or "127.0.0.1", int(port))
     except (OSError, ValueError) as e:
         raise cannot_listen("--metrics", listen, e) from e

@@ -8,7 +8,8 @@ import re
 from dmr import wire
 from penstock.app import App
 from penstock.config import AgentSection, Config, LimitsSection
-from penstock.ipc import auth, descriptors, handlers, server
+from penstock.host import descriptors, gate, owners
+from penstock.ipc import auth, handlers, server
 from penstock.ipc.inbox import LATER
 from penstock.state.store import Store
 from penstock.values.fair import UserShare
@@ -57,7 +58,7 @@ def test_the_limits_are_those_of_the_program():
         f"`agent.request_burst` {agent.request_burst}",
         f"`agent.requests_per_second` {agent.requests_per_second:g}",
         f"{server._MAX_PER_USER} a user, {server._MAX_PER_ADDRESS} an address",
-        f"a /{server._OF_A_HOST} of IPv6, is one), {server._MAX_CONNECTIONS:,} a door",
+        f"a /{owners._OF_A_HOST} of IPv6, is one), {server._MAX_CONNECTIONS:,} a door",
         f"{server._LOCAL_LINE >> 20} MB at the socket, {wire.MAX_LINE >> 10} KB over TCP",
         f"{server._MOST_HELD >> 20} MB",
         f"{server._FIRST_LINE:g} s until",
@@ -71,7 +72,8 @@ def test_the_limits_are_those_of_the_program():
     assert f"{measure.MOST_TEXT // 1_000_000} MB in all" in guide
     assert f"asked for it {seen.UNSEEN_TRIES} times" in guide
     assert (handlers._CHEAP, f"up to {handlers._DEAREST:g}" in limits) == (0.01, True), "10 ms"
-    assert f"{server._MAX_ANONYMOUS:,} a door, half of" in limits
+    assert f"{server._MAX_ANONYMOUS:,} a door" in limits
+    assert (gate.SHARE, "a quarter of a door" in limits) == (4, True)
     assert [descriptors.reserve(n) for n in (64, 1024, 10**6)] == [24, 128, 1024]
     assert server._SHARES == {"local": 1, "far": 1, "remote": 2}, "a quarter or more"
 

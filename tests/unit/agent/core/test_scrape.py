@@ -16,7 +16,7 @@ from penstock.host import scrape
 
 @pytest.fixture
 def served(monkeypatch):
-    monkeypatch.setattr(scrape._Handler, "timeout", 3.0)
+    monkeypatch.setattr(scrape.Scraped, "patience", 3.0)
     server = Metrics().serve("127.0.0.1:0")
     yield server
     server.shutdown()
@@ -29,8 +29,8 @@ def test_silent_connections_take_few_threads_and_are_ended(served, capfd):
     try:
         closed = len(idle) - served.most
         poll(lambda: len(select.select(idle, [], [], 0)[0]) >= closed, "all but a few to be turned away")
-        assert threading.active_count() <= threads + served.most
-        poll(lambda: served.slots._value == served.most, "those who say nothing to be sent away")
+        assert threading.active_count() <= threads + 2 * served.most
+        poll(lambda: len(served.gate) == 0, "those who say nothing to be sent away")
     finally:
         for one in idle:
             one.close()

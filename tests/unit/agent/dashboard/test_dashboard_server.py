@@ -18,7 +18,6 @@ from browser import poll
 from dashboard_scene import NASTY, Scene
 from penstock.dashboard import server as module
 from penstock.dashboard.feed import Feed
-from penstock.dashboard.peer import owner_of, tables
 from penstock.dashboard.server import Dashboard, listen_address
 from penstock.errors import UserError
 
@@ -187,23 +186,41 @@ def test_the_data_comes_packed_once_and_then_only_when_it_is_new(site):
     assert site.ask("/data.json", If_None_Match='"other"')[0] == 200
 
 
-def test_too_many_connections_are_turned_away_and_hurt_nobody_for_long(monkeypatch):
-    monkeypatch.setattr(module.Dashboard, "most", 6)
-    monkeypatch.setattr(module._Handler, "timeout", 8.0)
+def test_connections_that_ask_nothing_make_room_and_are_ended(monkeypatch):
+    monkeypatch.setattr(module.Dashboard, "most", 8)
+    monkeypatch.setattr(module.Dashboard, "patience", 8.0)
     site, idle = Site(), []
     try:
-        for _ in range(module.Dashboard.most):
+        for _ in range(3 * module.Dashboard.most):
             one = socket.create_connection(("127.0.0.1", site.port), 60)
             one.sendall(b"GET /data.json HT")
             idle.append(one)
-        poll(lambda: site.server.slots._value == 0, "all places to be taken")
-        with socket.create_connection(("127.0.0.1", site.port), 60) as late:
-            assert late.recv(1) == b"", "turned away at once"
-        # Who says nothing does not stay.
-        assert poll(lambda: site.server.slots._value == module.Dashboard.most, "them to be sent away")
+        poll(lambda: len(site.server.gate) == module.Dashboard.most, "all places to be taken")
+        poll(lambda: site.server.turned_away == 2 * module.Dashboard.most, "the others to be turned away")
         assert site.ask("/data.json")[0] == 200
+        assert poll(lambda: len(site.server.gate) == 0, "the slow ones to be sent away")
     finally:
         for one in idle:
+            one.close()
+        site.down()
+
+
+def test_a_page_that_stays_open_keeps_no_other_out(monkeypatch):
+    """Browsers keep connections for the next request."""
+    monkeypatch.setattr(module.Dashboard, "most", 4)
+    site, kept = Site(), []
+    try:
+        for _ in range(8):
+            one = http.client.HTTPConnection("127.0.0.1", site.port, timeout=60)
+            one.request("GET", "/data.json", headers={"Cookie": site.cookie})
+            answer = one.getresponse()
+            assert (answer.status, bool(answer.read())) == (200, True)
+            kept.append(one)
+        assert len(site.server.gate) <= 4
+        kept[-1].request("GET", "/data.json", headers={"Cookie": site.cookie})
+        assert kept[-1].getresponse().status == 200, "of those at rest the one that rested longest has left"
+    finally:
+        for one in kept:
             one.close()
         site.down()
 
@@ -239,20 +256,9 @@ def test_another_users_connection_is_not_even_read():
 
 
 def test_where_the_kernel_does_not_show_connections_the_cookie_is_what_counts(site, monkeypatch):
-    monkeypatch.setattr(module, "tables", lambda: None)
+    monkeypatch.setattr(module, "owner_of", lambda _connection: None)
     assert site.ask("/data.json")[0] == 200
     assert site.ask("/data.json", cookie=False)[0] == 403
-
-
-def test_the_kernel_says_whose_a_connection_is():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        here = listening.getsockname()
-        with socket.create_connection(here) as one:
-            assert owner_of(one.getsockname(), here, tables()) == os.geteuid()
-            assert owner_of((one.getsockname()[0], 1), here, tables()) is None
-        with socket.socket(socket.AF_INET6) as both:
-            both.connect((f"::ffff:{here[0]}", here[1]))
-            assert owner_of((here[0], both.getsockname()[1]), here, tables()) == os.geteuid()
 
 
 @pytest.mark.parametrize(

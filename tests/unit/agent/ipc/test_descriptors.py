@@ -18,9 +18,9 @@ import structlog
 from ipc_doors import asked, serve
 
 from conftest import COMMAND
-from penstock.ipc import descriptors
+from penstock.host import descriptors
+from penstock.host.listener import Listener
 from penstock.ipc.client import ask
-from penstock.ipc.listener import Listener
 
 STRANGERS = 1040
 
@@ -104,7 +104,7 @@ def test_who_has_spoken_stays_and_strangers_make_room(tmp_path):
     async def body(server):
         with limited(with_room(20)):
             await server.listen_unix(tmp_path / "s")
-        gate = server._gates["local"]
+        gate = server._doors["local"].gate
         assert 15 <= gate.bounds.most <= 20
         friend = await asyncio.open_unix_connection(tmp_path / "s")
         friend[1].write(b'{"op": "echo", "text": "hello"}\n')
@@ -130,7 +130,7 @@ def test_one_who_reads_nothing_does_not_keep_a_descriptor(tmp_path, monkeypatch)
             deaf.connect(str(tmp_path / "s"))
             before = None
             for _ in range(500):
-                if len(server._tasks) == 1:
+                if len(server._doors["local"]) == 1:
                     break
                 await asyncio.sleep(0.01)
             before = descriptors.used()
@@ -141,7 +141,7 @@ def test_one_who_reads_nothing_does_not_keep_a_descriptor(tmp_path, monkeypatch)
                     break
                 await asyncio.sleep(0.01)
             assert descriptors.used() < before
-            assert len(server._gates["local"]) == 0
+            assert len(server._doors["local"].gate) == 0
 
     serve(body)
 

@@ -77,9 +77,10 @@ def _parts(**changes):
 
 
 async def _impostor(path, answer, then=None):
-    """A service that says just this to everybody."""
+    """A service that says just this to everybody who asks."""
 
-    async def serve(_reader, writer):
+    async def serve(reader, writer):
+        await reader.readline()
         writer.write(answer)
         if then is not None:
             await then()
