@@ -1,7 +1,8 @@
 """What front programs ask the scheduler of a pool: to submit jobs, to say what `squeue`, `sacct` and `scontrol` would
 say of them, and to do what `scancel` and `scontrol` would do to them.
 
-One JSON object a line, over TLS with the pool's certificate on both sides: whoever has that is the pool's owner.
+One JSON object a line, over TLS with the pool's certificate on both sides: whoever has that is the pool's owner. A
+connection without it has some seconds to prove that, and makes room for others (`host.gate`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -18,8 +20,13 @@ from typing import Any, Final, Protocol
 
 from penstock.errors import PenstockError, SlurmUnavailable, UserError
 from penstock.fronts.pools import DOOR
+from penstock.host import descriptors
 from penstock.host.files import replace as replace_file
+from penstock.host.gate import bounds_for
+from penstock.host.guests import Guests, streams
+from penstock.host.listener import Listener
 from penstock.host.logs import get_logger
+from penstock.host.owners import peer_of
 from penstock.pool.folder import PoolFolder
 from penstock.pool.jobenv import exported
 from penstock.pool.jobfiles import JobFiles
@@ -43,6 +50,12 @@ _KNOWN: Final = 300.0  # seconds for which squeue shows what has ended, as Slurm
 _SLURM: Final = 10.0  # seconds between looks at jobs of Slurm's that are waited for
 _SIGN: Final = 60.0  # seconds between signs of life
 _PAST_IDS: Final = 10**12
+_MOST: Final = 1024  # connections
+_BACKLOG: Final = 128
+_HANDSHAKE: Final = 10.0  # seconds
+_IDLE: Final = 60.0
+_TOLD: Final = 60.0  # seconds between lines about connections in the log
+_OWNER: Final = "the pool's owner"
 _INVALID: Final = "Invalid job id specified"
 
 Orders = Iterable[Kill | SignalAttempt]
@@ -82,16 +95,23 @@ class JobsDoor:
         self._site = ShimSite(owner.cluster, (99,), alone=True, past_ids=_PAST_IDS)
         self._tasks: list[asyncio.Task[None]] = []
         self._pool: PoolSide
-        self._server: asyncio.Server | None = None
+        self._guests = Guests(peer_of, self._serve, self._may_tell)
+        self._listener: Listener | None = None
+        self._tells_from = 0.0
 
     async def open(self, pool: PoolSide) -> None:
         """Answer from now on. Raises OSError where it cannot listen."""
         self._pool = pool
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self._folder.certificate))
-        context.load_cert_chain(self._folder.certificate, self._folder.key)
-        context.verify_mode = ssl.CERT_REQUIRED
-        self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=context, limit=_LONGEST)
-        host, port = self._server.sockets[0].getsockname()[:2]
+        self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self._folder.certificate))
+        self._tls.load_cert_chain(self._folder.certificate, self._folder.key)
+        self._tls.verify_mode = ssl.CERT_REQUIRED
+        family, *_, address = socket.getaddrinfo(self._host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listening = socket.create_server(address, family=family, backlog=_BACKLOG)
+        host, port = listening.getsockname()[:2]
+        # Half of what there is: members of the pool come to Dask's own door.
+        self._guests.gate.bounds = bounds_for(max(4, min(_MOST, descriptors.room() // 2)))
+        self._guests.gate.first = {_OWNER}
+        self._listener = Listener("jobs", listening, self._guests.admit, self._room, self._may_tell)
         self._door = self._folder.path / DOOR
         replace_file(self._door, json.dumps({"host": host, "port": port}))
         self._tasks = [asyncio.create_task(one()) for one in (self._sign, self._watch_slurm)]
@@ -101,8 +121,9 @@ class JobsDoor:
         for task in self._tasks:
             task.cancel()
         self._door.unlink(missing_ok=True)
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            self._listener.close()
+        await self._guests.close()
 
     async def _sign(self) -> None:
         """Who is not heard of for long is not waited for by front programs."""
@@ -122,15 +143,33 @@ class JobsDoor:
                     _log.warning("jobs that are waited for cannot be looked up", why=str(e))
             await asyncio.sleep(_SLURM if awaited else 1.0)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while line := await reader.readline():
-                writer.write(json.dumps(await self._answered(line)).encode() + b"\n")
-                await writer.drain()
-        except (OSError, ValueError, asyncio.IncompleteReadError):
-            pass  # it has gone, or sends what is none of ours
-        finally:
-            writer.close()
+    def _room(self) -> int:
+        room = descriptors.room()
+        if room < 1:
+            self._guests.make_room()
+        return room
+
+    def _may_tell(self, _of: str = "") -> bool:
+        now = time.monotonic()
+        tells = now >= self._tells_from
+        if tells:
+            self._tells_from = now + _TOLD
+        return tells
+
+    async def _serve(self, connection: socket.socket, _peer: str) -> None:
+        # Gone, too slow, or sends what is none of ours: that connection ends, and nothing else does.
+        with contextlib.suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
+            async with streams(connection, _LONGEST, tls=self._tls, handshake=_HANDSHAKE) as (reader, writer):
+                self._guests.prove(connection, _OWNER)
+                self._guests.rest(connection)
+                while line := await asyncio.wait_for(reader.readline(), _IDLE):
+                    self._guests.prove(connection)
+                    answer = await self._answered(line)
+                    self._guests.rest(connection)
+                    writer.write(json.dumps(answer).encode() + b"\n")
+                    await asyncio.wait_for(writer.drain(), _IDLE)
+                writer.close()
+                await asyncio.wait_for(writer.wait_closed(), _HANDSHAKE)
 
     async def _answered(self, line: bytes) -> dict[str, Any]:
         doors: dict[str, Callable[[Mapping[str, Any]], Awaitable[object]]] = {
