@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import select
 import shutil
 import socket
+import subprocess
 import tempfile
 import threading
 import time
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -18,11 +22,13 @@ from floods import ASKER, KINDS, ONLY_ROOT, OTHERS, answered, flood
 from ipc_doors import UID, Door
 from view_scene import Scene
 
+from outside import need_program
 from penstock.core.metrics import Metrics
 from penstock.host import descriptors, owners, scrape
 from penstock.ipc.handlers import LocalDoor
 from penstock.ipc.server import Server
 from penstock.sharedlook import wire
+from penstock_lab.cluster.layout import reserved_ports
 from waiting import until
 
 pytestmark = ONLY_ROOT
@@ -227,3 +233,34 @@ def test_one_user_with_a_credential_keeps_no_others_programs_out(folder, monkeyp
         assert answered(place, door.line(door.check()), '"action"', number=1) == 1
         for one in kept:
             one.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [8, 100])
+def test_a_real_prometheus_sees_the_agent_up_all_the_time(folder, number):
+    program = need_program("prometheus", "prometheus")
+    with metrics() as (place, _server), flood("idle", place, number, SCRAPE), reserved_ports(1) as (port,):
+        jobs = [{"job_name": "penstock", "static_configs": [{"targets": [place]}]}]
+        settings = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": jobs}
+        os.chown(folder, ASKER, ASKER)
+        (folder / "p.yml").write_text(json.dumps(settings))
+        words = [f"--config.file={folder / 'p.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
+        words += [f"--web.listen-address=127.0.0.1:{port}"]
+
+        def value(query):
+            url = f"http://127.0.0.1:{port}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+            try:
+                with urllib.request.urlopen(url, timeout=20) as answer:
+                    found = json.load(answer)["data"]["result"]
+            except OSError:
+                return 0.0
+            return float(found[0]["value"][1]) if found else 0.0
+
+        with (folder / "log").open("wb") as log, subprocess.Popen(
+            [program, *words], stdout=log, stderr=log, user=ASKER, group=ASKER, extra_groups=[], cwd="/"
+        ) as prometheus:  # fmt: skip
+            try:
+                until(lambda: value("count_over_time(up[1h])") >= ALL, (folder / "log").read_text)
+                assert value("min_over_time(up[1h])") == 1.0
+            finally:
+                prometheus.kill()
