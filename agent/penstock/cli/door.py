@@ -28,6 +28,7 @@ from penstock.state.leadership import hold_state, is_shared, last_at_work, open_
 from penstock.state.lease.machine import Card
 from penstock.state.schema import UNREADABLE
 from penstock.state.store import TICKED, Store
+from penstock.values.kinds import of_their_kinds
 
 if TYPE_CHECKING:
     from penstock.workflow.state import WorkflowRun
@@ -218,6 +219,8 @@ def _readable(store: Store, number: int, state: Mapping[str, Any]) -> WorkflowRu
     from penstock.workflow.documents import run_from_dict
 
     try:
-        return run_from_dict(state)
+        run = run_from_dict(state)
+        of_their_kinds(run)
+        return run
     except UNREADABLE as e:
         raise store.unreadable(f"workflow {number}") from e

@@ -299,8 +299,13 @@ class Store:
             raise self.unreadable(what) from e
 
     def _decision(self, row: sqlite3.Row) -> dict[str, Any]:
-        loaded = {name: self._load(row[name], f"decision {row['id']}") for name in ("reasons", "details")}
-        return {"at": row["at"], "verb": row["verb"], "subject": row["subject"], **loaded}
+        what = f"decision {row['id']}"
+        reasons, details = self._load(row["reasons"], what), self._load(row["details"], what)
+        if not (isinstance(details, dict) and isinstance(reasons, list) and all(map(_is_reason, reasons))):
+            raise self.unreadable(what)
+        return {
+            "at": row["at"], "verb": row["verb"], "subject": row["subject"], "reasons": reasons, "details": details
+        }  # fmt: skip
 
     def decisions(self, subject: str, limit: int = 50) -> list[dict[str, Any]]:
         """The latest decisions about a subject and what is below it ("workflow 3" has "workflow 3/align"), in order."""
@@ -456,17 +461,24 @@ class Store:
         sql = "UPDATE messages SET state=?, tries=?, due=?, outcome=?, closed=? WHERE id=?"
         return self._execute(sql, (state, tries, due, outcome, now, number)).rowcount == 1
 
+    def _event(self, row: sqlite3.Row) -> dict[str, Any]:
+        what = f"message {row['id']}"
+        event = self._load(row["event"], what)
+        if not isinstance(event, dict) or not {"user", "title"} <= set(event):
+            raise self.unreadable(what)
+        return event
+
     def messages_since(self, since: float) -> list[tuple[int, str, str, float, int, float, dict[str, Any]]]:
         """(number, channel, state, when it changed, tries, due, event) of those that are not over or have ended since
         then, oldest first."""
         rows = self._rows("SELECT * FROM messages WHERE state IN ('open', 'sending') OR closed > ? ORDER BY id", since)
         keys = ("id", "channel", "state", "closed", "tries", "due")
-        return [(*(r[key] for key in keys), self._load(r["event"], f"message {r['id']}")) for r in rows]
+        return [(*(r[key] for key in keys), self._event(r)) for r in rows]
 
     def messages(self, limit: int = 50) -> list[dict[str, Any]]:
         """The latest messages, oldest first."""
         rows = self._rows("SELECT * FROM (SELECT * FROM messages ORDER BY id DESC LIMIT ?) ORDER BY id", limit)
-        return [{**dict(r), "event": self._load(r["event"], f"message {r['id']}")} for r in rows]
+        return [{**dict(r), "event": self._event(r)} for r in rows]
 
     # -- malleable jobs ----------------------------------------------------------------------------------------------
 
@@ -678,3 +690,8 @@ class Store:
             "INSERT INTO facts (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value=excluded.value",
             (key, value),
         )
+
+
+def _is_reason(value: object) -> bool:
+    """A code and a text."""
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)

@@ -26,6 +26,7 @@ from penstock.messages.outbox import State
 from penstock.moldable.model import MoldableJob
 from penstock.provision.holding import Hold
 from penstock.state.schema import UNREADABLE, statements
+from penstock.values.kinds import of_their_kinds
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.state import Submitter
 
@@ -247,6 +248,7 @@ def _reasons(row: Row) -> None:
 
 def _run(row: Row) -> None:
     run = run_from_dict(_map(_json(row["state"])))
+    of_their_kinds(run)
     _same(run.id, row["id"])
     _same(run.submitter.value, {"workflow": "agent", "guided": "owner"}.get(kind := _submitter(row), kind))
 
@@ -257,11 +259,19 @@ def _submitter(row: Row) -> str:
 
 
 def _malleable(row: Row) -> None:
-    _same(MalleableJob.from_dict(_map(_json(row["state"]))).job, row["job"])
+    job = MalleableJob.from_dict(_map(_json(row["state"])))
+    of_their_kinds(job)
+    _same(job.job, row["job"])
 
 
 def _moldable(row: Row) -> None:
-    _same(MoldableJob.from_dict(_map(_json(row["state"]))).job, row["job"])
+    job = MoldableJob.from_dict(_map(_json(row["state"])))
+    of_their_kinds(job)
+    _same(job.job, row["job"])
+
+
+def _event(row: Row) -> None:
+    of_their_kinds(Event.from_dict(_map(_json(row["event"]))))
 
 
 def _same(said: object, row: object) -> None:
@@ -286,7 +296,14 @@ def _left(text: str) -> None:
 
 def _pauses(text: str) -> None:
     for pause in _json(text):
-        str(Pause(**pause))
+        of_their_kinds(told := Pause(**pause))
+        str(told)
+
+
+def _off(text: str) -> None:
+    if text:
+        of_their_kinds(told := Off.from_dict(_map(_json(text))))
+        str(told)
 
 
 # What is kept under names of which the program knows what it is; a history's own it can do without.
@@ -294,7 +311,7 @@ _FACTS: Final[Mapping[str, Callable[[str], object]]] = {
     "audit.head": ChainHead.parse,
     "dmr.port": int,
     "messages.reported": _number,
-    "off": lambda text: text and str(Off.from_dict(_json(text))),
+    "off": _off,
     "pauses": _pauses,
     "pruned.at": _number,
     "slurm.submissions": _left,
@@ -337,7 +354,7 @@ IN_STATE: Final[Documents] = {
     "resizes": {"marks": _marks, "kind": _one_of("kind", "expand", "shrink")},
     "learned": {"state": _learned},
     "inbox": {"payload": _a_map("payload")},
-    "messages": {"event": lambda row: Event.from_dict(_json(row["event"])), "state": _one_of("state", *State)},
+    "messages": {"event": _event, "state": _one_of("state", *State)},
     "facts": {"value": _fact},
 }
 IN_LEDGER: Final[Documents] = {
