@@ -103,6 +103,12 @@ class Gate(Generic[K]):
         found = self._oldest(self._anonymous, self._anonymous_of)
         return self._oldest(self._resting, self._of_peer) if found is None and resting else found
 
+    def spares(self) -> K | None:
+        """Which one has to leave where there is no room for anything: as `yields`, of those at rest where the door is
+        full; else of the peers that come first one that has proven nothing."""
+        found = self.yields(resting=len(self._peers) >= self.bounds.most)
+        return next(iter(self._anonymous), None) if found is None else found
+
     def _for_first(self) -> K | None:
         """A peer that comes first takes the place of one that is answered; of its own kind only of those at rest."""
         found = self._oldest(self._peers, self._of_peer)

@@ -83,7 +83,7 @@ class Guests:
     def make_room(self) -> None:
         """End one that the door waits for, where there are no descriptors; one that has proven whose it is only where
         the door is full."""
-        if (leaves := self.gate.yields(resting=len(self.gate) >= self.gate.bounds.most)) is not None:
+        if (leaves := self.gate.spares()) is not None:
             self.turn_out(leaves)
 
     async def close(self) -> None:

@@ -133,3 +133,15 @@ def test_a_peer_does_not_push_out_one_that_has_less():
         gate.rest(number)
     gate.enter("one", "few")
     assert gate.enter(3, "many") == ConnectionEntry(True, 0)
+
+
+def test_without_any_room_a_peer_that_comes_first_gives_way_as_well():
+    gate = Gate(ConnectionBounds(most=4, of_peer=2, anonymous=4, anonymous_of_peer=2), {"root"})
+    gate.enter(1, "root")
+    assert (gate.yields(), gate.spares()) == (None, 1)
+    gate.enter(2, "a")
+    assert gate.spares() == 2
+    gate.prove(1)
+    gate.prove(2)
+    gate.rest(2)
+    assert gate.spares() is None, "it has proven whose it is, and the door is not full"
