@@ -7,7 +7,7 @@ import os
 import resource
 from pathlib import Path
 
-__all__ = ["raise_limit", "reserve", "room", "used"]
+__all__ = ["for_doors", "raise_limit", "reserve", "room", "used"]
 
 _MOST = 16384
 _LEAST_RESERVE, _MOST_RESERVE = 24, 1024
@@ -40,3 +40,9 @@ def room() -> int:
     """How many more connections can be taken now; below zero, the reserve is in use."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return limit - reserve(limit) - used()
+
+
+def for_doors(there: int) -> int:
+    """How many connections all doors have in all, where there is room for so many: full doors leave some, so that a new
+    one is taken at once, and another makes room for it."""
+    return max(1, there - max(1, there // 8))

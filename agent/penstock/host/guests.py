@@ -80,11 +80,12 @@ class Guests:
         if (task := self._tasks.pop(connection, None)) is not None:
             task.cancel()
 
-    def make_room(self) -> None:
+    def make_room(self) -> bool:
         """End one that the door waits for, where there are no descriptors; one that has proven whose it is only where
-        the door is full."""
+        the door is full. Whether there was one."""
         if (leaves := self.gate.spares()) is not None:
             self.turn_out(leaves)
+        return leaves is not None
 
     async def close(self) -> None:
         """End all."""

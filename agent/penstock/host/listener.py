@@ -18,11 +18,13 @@ __all__ = ["Listener"]
 _log = get_logger(__name__)
 _AT_ONCE = 16  # taken in one turn: who has come must have a chance to speak before others come
 _PAUSE = 0.5  # seconds until it is tried again where nothing says that there is room
+_SOON = 0.02  # where a connection was ended for it
 
 
 class Listener:
     """`admit` is given each connection, and closes it where it is not welcome; `room` is how many more can be taken at
-    all; `tells` says whether a line may be written to the log."""
+    all; `tells` says whether a line may be written to the log. `make_room` ends a connection where there is no room, if
+    one may be ended, and says whether it did."""
 
     def __init__(
         self,
@@ -31,12 +33,14 @@ class Listener:
         admit: Callable[[socket.socket], None],
         room: Callable[[], int],
         tells: Callable[[], bool],
+        make_room: Callable[[], bool] = lambda: False,
     ) -> None:
         self._name = name
         self._socket = listening
         self._admit = admit
         self._room = room
         self._tells = tells
+        self._make_room = make_room
         self._loop = asyncio.get_running_loop()
         self._again: asyncio.TimerHandle | None = None
         self._full = self._told = False
@@ -57,6 +61,9 @@ class Listener:
 
     def _ready(self) -> None:
         room = self._room()
+        if room < 1 and self._make_room():
+            self._pause(_SOON)
+            return
         if room < 1:
             self._rest("no file descriptors are left but the agent's own reserve")
             return
@@ -77,8 +84,11 @@ class Listener:
             _log.warning("no new connections are accepted for now", door=self._name, why=why)
             self._told = True
         self._full = True
+        self._pause(_PAUSE)
+
+    def _pause(self, seconds: float) -> None:
         self._loop.remove_reader(self._socket)
-        self._again = self._loop.call_later(_PAUSE, self._look_again)
+        self._again = self._loop.call_later(seconds, self._look_again)
 
     def _look_again(self) -> None:
         self._again = None

@@ -118,7 +118,9 @@ class Server:
         self._doors[name] = guests = Guests(peer, partial(self._serve, name), self._may_tell)
         guests.gate.first = self._first
         self._divide()
-        opened = [Listener(name, listening, guests.admit, self._room, tells) for listening in sockets]
+        opened = [
+            Listener(name, listening, guests.admit, descriptors.room, tells, self._make_room) for listening in sockets
+        ]
         self._listeners += opened
         return opened
 
@@ -127,7 +129,7 @@ class Server:
 
     def _divide(self) -> None:
         """Descriptors among the doors: none of them can take those of another, nor those of the agent itself."""
-        there = max(descriptors.room() + sum(map(len, self._doors.values())), len(self._doors))
+        there = descriptors.for_doors(descriptors.room() + sum(map(len, self._doors.values())))
         parts = sum(_SHARES[name] for name in self._doors)
         for name, guests in self._doors.items():
             most = max(1, min(_MAX_CONNECTIONS, there * _SHARES[name] // parts))
@@ -135,13 +137,9 @@ class Server:
                 most, _MAX_PER_USER if name == "local" else _MAX_PER_ADDRESS, _MAX_ANONYMOUS
             )
 
-    def _room(self) -> int:
-        """How many more can be taken. Where there is no room, a connection that a door waits for makes some."""
-        room = descriptors.room()
-        if room < 1:
-            for guests in self._doors.values():
-                guests.make_room()
-        return room
+    def _make_room(self) -> bool:
+        """At one of the doors."""
+        return any(guests.make_room() for guests in self._doors.values())
 
     async def close(self) -> None:
         """Stop listening, end all connections, remove the socket."""

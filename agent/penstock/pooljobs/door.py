@@ -111,7 +111,9 @@ class JobsDoor:
         # Half of what there is: members of the pool come to Dask's own door.
         self._guests.gate.bounds = bounds_for(max(4, min(_MOST, descriptors.room() // 2)))
         self._guests.gate.first = {_OWNER}
-        self._listener = Listener("jobs", listening, self._guests.admit, self._room, self._may_tell)
+        self._listener = Listener(
+            "jobs", listening, self._guests.admit, descriptors.room, self._may_tell, self._guests.make_room
+        )
         self._door = self._folder.path / DOOR
         replace_file(self._door, json.dumps({"host": host, "port": port}))
         self._tasks = [asyncio.create_task(one()) for one in (self._sign, self._watch_slurm)]
@@ -142,12 +144,6 @@ class JobsDoor:
                 except (SlurmUnavailable, PenstockError) as e:
                     _log.warning("jobs that are waited for cannot be looked up", why=str(e))
             await asyncio.sleep(_SLURM if awaited else 1.0)
-
-    def _room(self) -> int:
-        room = descriptors.room()
-        if room < 1:
-            self._guests.make_room()
-        return room
 
     def _may_tell(self, _of: str = "") -> bool:
         now = time.monotonic()

@@ -74,8 +74,10 @@ class ViewService:
         """Listen at `path`. Raises ConfigError, StoreError or NotNow where that cannot be, and where another service
         listens already."""
         self._door = UnixDoor(path, _BACKLOG, _taken)
-        self._guests.gate.bounds = bounds_for(max(1, min(_MOST, descriptors.room())), _MOST_OF_USER)
-        self._listener = Listener("view", self._door.socket, self._guests.admit, self._room, self._may_tell)
+        self._guests.gate.bounds = bounds_for(min(_MOST, descriptors.for_doors(descriptors.room())), _MOST_OF_USER)
+        self._listener = Listener(
+            "view", self._door.socket, self._guests.admit, descriptors.room, self._may_tell, self._guests.make_room
+        )
 
     async def close(self) -> None:
         """Stop listening, end all connections, remove the socket."""
@@ -84,12 +86,6 @@ class ViewService:
         await self._guests.close()
         if self._door is not None:
             self._door.remove()
-
-    def _room(self) -> int:
-        room = descriptors.room()
-        if room < 1:
-            self._guests.make_room()
-        return room
 
     def _may_tell(self, _of: str = "") -> bool:
         return self._told.allows("", asyncio.get_running_loop().time())

@@ -181,9 +181,9 @@ def test_the_sites_view_answers_during_an_attack(folder, kind):
 def test_the_sites_view_is_not_taken_by_many_accounts(folder, monkeypatch):
     monkeypatch.setattr(descriptors, "room", lambda: 64)  # fewer than they come with
     with running(Scene(folder)) as scene, flood("idle", scene.path, 20, LOOK, range(OTHERS, OTHERS + 6)):
-        until(lambda: len(scene.service._guests) == 64, "all places to be taken")
+        until(lambda: len(scene.service._guests) == 56, "all places to be taken")
         assert answered(scene.path, LOOK, '"jobs"') == ALL
-        assert len(scene.service._guests) <= 64
+        assert len(scene.service._guests) <= 56
 
 
 # -- the agent's own ---------------------------------------------------------------------------------------------------
@@ -211,9 +211,9 @@ def test_who_has_asked_once_and_stays_makes_room_for_others(folder, monkeypatch)
     monkeypatch.setattr(descriptors, "room", lambda: 60)
     with running(agent_doors(folder)) as (path, _place, server, _door):
         guests = server._doors["local"]
-        assert guests.gate.bounds.most == 20
+        assert guests.gate.bounds.most == 17
         with flood("asked", path, 5, ECHO, range(OTHERS, OTHERS + 6)):
-            until(lambda: len(guests) == 20, "all places to be taken")
+            until(lambda: len(guests) == 17, "all places to be taken")
             assert answered(path, ECHO, "hello", number=5) == 5
             assert answered(path, ECHO, "hello", number=1, uid=os.geteuid()) == 1
 

@@ -50,6 +50,10 @@ def test_the_reserve():
     ]  # fmt: skip
 
 
+def test_full_doors_leave_room_for_the_next_one():
+    assert [descriptors.for_doors(there) for there in (-3, 0, 1, 2, 20, 64, 4096)] == [1, 1, 1, 1, 18, 56, 3584]
+
+
 def test_what_is_open_is_counted():
     gc.collect()
     before = descriptors.used()
