@@ -77,7 +77,7 @@ def answered(opened, number=5):
 
 @ONLY_ROOT
 @pytest.mark.parametrize("kind", ["idle", "half", "dribble", "endless", "storm"])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_the_owner_is_answered_during_an_attack(opened, kind):
     with flood(kind, opened.place, 400, b"no handshake\n"):
         assert answered(opened)

@@ -77,7 +77,7 @@ def test_the_documents_are_those_of_the_schema(state, filled):
 
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("table", DOCUMENTS)
-@pytest.mark.few(8)
+@pytest.mark.few(6)
 def test_a_value_of_another_kind_is_refused_or_does_no_harm(state, filled, table, seed):
     dice = random.Random(f"{table} {seed}")
     state.write_bytes(filled)
