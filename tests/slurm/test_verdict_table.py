@@ -176,7 +176,7 @@ class Scene:
         uid = self.site.user("bob" if self.bound.special == "owner" else "alice").uid
         return KnownJob(job, uid, submit - 60.0 if self.bound.special == "number" else submit)
 
-    def act(self, act: acts.Act[Any], who: str = "operator") -> str:
+    def act(self, act: acts.SlurmAct[Any], who: str = "operator") -> str:
         """What came of it: empty where it was done."""
 
         async def done() -> str:
@@ -223,17 +223,17 @@ def prepared(scene: Scene, act: str) -> tuple[int | None, Callable[[], str]]:
     """The job, and the act on it."""
     if act == "submit":
         spec = JobSpec("s", "#!/bin/sh\nsleep 300\n", NODES, 60.0 * MINUTES, qos=scene.qos, output="/dev/null")
-        return None, lambda: scene.act(acts.Submit(spec), "alice")
+        return None, lambda: scene.act(acts.SubmitJob(spec), "alice")
     if act == "cancel":
         job = scene.submit(2, 2, "-H")
-        return job, lambda: scene.act(acts.Cancel(scene.known(job)))
+        return job, lambda: scene.act(acts.CancelJob(scene.known(job)))
     if act == "mold":
         job = scene.submit(2, 2, "-H")
         wish = Shape(NODES, 60.0 * MINUTES, judged=False)
         return job, lambda: scene.act(acts.Mold(scene.known(job), wish))
     if act == "release":
         job = scene.submit(NODES, MINUTES, f"--begin={FAR}")
-        return job, lambda: scene.act(acts.Release(scene.known(job)))
+        return job, lambda: scene.act(acts.ReleaseJob(scene.known(job)))
     if act == "retarget":
         other = scene.submit(1, 1, "-H")
         job = scene.submit(NODES, MINUTES, f"--dependency=afterok:{other}")
@@ -246,12 +246,12 @@ def prepared(scene: Scene, act: str) -> tuple[int | None, Callable[[], str]]:
         def moved() -> str:
             if why := scene.act(acts.PutIntoReservation(scene.known(job), "own"), "alice"):
                 return why
-            return scene.act(acts.Release(scene.known(job)), "alice")
+            return scene.act(acts.ReleaseJob(scene.known(job)), "alice")
 
         return job, moved
     job = scene.running(scene.submit(2, 2))
     if act == "requeue":
-        return job, lambda: scene.act(acts.Requeue(scene.known(job)))
+        return job, lambda: scene.act(acts.RequeueJob(scene.known(job)))
     if act == "extend":
         return job, lambda: scene.act(acts.SetLimit(scene.known(job), Extension(60.0 * MINUTES)))
     more = [f"-N{NODES - 2}", f"-t{MINUTES}", f"--qos={scene.qos}", "--no-shell", "--immediate=5"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.api import Decision, JobSpec, Reason, Verb
 from penstock.autoalloc.choose import AllocationShape
 from penstock.autoalloc.order import AutoAllocation, AutoOrder
-from penstock.core.acts import KnownJob, Submit
+from penstock.core.acts import KnownJob, SubmitJob
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.pool.folder import PoolFolder
 
@@ -30,7 +30,7 @@ class AutoActs:
         """Ask for it; the job's number. Raises as `Executor.act`."""
         spec = allocation_spec(self._folder, self._order, allocation.name, allocation.shape)
         payload: Payload = {"name": spec.name, "nodes": spec.nodes, "time_limit": spec.time_limit}
-        job = await self.executor.act(Submit(spec), self.subject, payload, self._concern(allocation))
+        job = await self.executor.act(SubmitJob(spec), self.subject, payload, self._concern(allocation))
         text = f"job {job}: {allocation.why}"
         details = {"job": job, "nodes": spec.nodes, "limit": spec.time_limit}
         self.executor.record(Decision(Verb.SUBMIT, self.subject, (Reason("allocation", text),), details))

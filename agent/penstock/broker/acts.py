@@ -9,7 +9,7 @@ from typing import TypeVar
 from penstock.api import Decision, JobSpec, Reason, Verb
 from penstock.broker.bags import Array, BagRun
 from penstock.broker.clusters import ClusterView
-from penstock.core.acts import Act, Cancel, Hold, KnownJob, Release, Submit
+from penstock.core.acts import CancelJob, HoldJob, KnownJob, ReleaseJob, SlurmAct, SubmitJob
 from penstock.core.executor import Concern, Executor, Payload
 
 __all__ = ["BagActs"]
@@ -28,7 +28,7 @@ class BagActs:
         """Send an array; its id."""
         payload: Payload = {"name": spec.name, "cluster": view.cluster, "tasks": spec.array}
         concern = self._concern(view, spec.partition or "", spec.qos, ends=False)
-        job = await self._do(Submit(spec), payload, concern)
+        job = await self._do(SubmitJob(spec), payload, concern)
         told = Reason("placed", f"array {spec.name} (job {job}) goes to {spec.partition} of {view.cluster}")
         self._executor.record(Decision(Verb.SUBMIT, f"bag {self._run.id}", (told,)))
         return job
@@ -36,22 +36,22 @@ class BagActs:
     async def hold(self, view: ClusterView, array: Array, partition: str) -> None:
         """Keep what waits of it from starting, so that some of it can be taken back."""
         concern = self._concern(view, partition, array.qos, ends=False)
-        await self._do(Hold(_job(array)), _payload(array), concern)
+        await self._do(HoldJob(_job(array)), _payload(array), concern)
 
     async def release(self, view: ClusterView, array: Array) -> None:
         """Let go what was held."""
         concern = self._concern(view, "", array.qos, ends=True)
-        await self._do(Release(_job(array), hold=True), _payload(array), concern)
+        await self._do(ReleaseJob(_job(array), hold=True), _payload(array), concern)
 
     async def cancel(self, view: ClusterView, array: Array, tasks: Collection[int] = ()) -> None:
         """End it, or these of its tasks alone."""
         job, concern = array.job, self._concern(view, "", array.qos, ends=True)
-        await self._do(Cancel(_job(array), tuple(tasks)), _payload(array), concern)
+        await self._do(CancelJob(_job(array), tuple(tasks)), _payload(array), concern)
         text = f"{len(tasks)} of its jobs would end sooner elsewhere" if tasks else "the bag is cancelled"
         told = Reason("withdrawn" if tasks else "cancelled", f"array {array.name} (job {job}): {text}")
         self._executor.record(Decision(Verb.CANCEL, f"bag {self._run.id}", (told,)))
 
-    async def _do(self, act: Act[T], payload: Payload, on: Concern) -> T:
+    async def _do(self, act: SlurmAct[T], payload: Payload, on: Concern) -> T:
         return await self._executor.act(act, f"bag {self._run.id}", payload, on)
 
     def _concern(self, view: ClusterView, partition: str, qos: str | None, *, ends: bool) -> Concern:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from penstock.api import FAR
 from penstock.cli.acting import acting
 from penstock.config import Config
-from penstock.core.acts import KnownJob, PutOff, Release
+from penstock.core.acts import KnownJob, PutOff, ReleaseJob
 from penstock.core.executor import Concern
 from penstock.errors import NotFound, PenstockError
 from penstock.workflow.state import Kept
@@ -48,5 +48,5 @@ async def _put_off(config: Config, job: int) -> float | None:
         concern = Concern.of("workflows", seen, ends=True)
         subject, known = f"job {job}", KnownJob.of(seen)
         await hand.executor.act(PutOff(known), subject, {"job": job, "begin": FAR}, concern)
-        await hand.executor.act(Release(known, hold=True), subject, {"job": job}, concern)
+        await hand.executor.act(ReleaseJob(known, hold=True), subject, {"job": job}, concern)
     return seen.eligible if seen.eligible is not None and seen.eligible > now else None

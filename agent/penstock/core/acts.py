@@ -4,7 +4,7 @@ An act says which job it changes (`KnownJob`: a number alone is no identity) and
 not have (`Wish`, None: nothing). The executor checks both, by a look younger than a second, before it carries the act
 out. So what is not written here cannot be done, and what is written here cannot be done unchecked.
 
-Slurm itself judges what is submitted and what starts, as own requests of a user: `Submit`, a release and a new
+Slurm itself judges what is submitted and what starts, as own requests of a user: `SubmitJob`, a release and a new
 dependency give nothing by themselves. It does not judge again what an Operator sets, nor the limit of a job that runs:
 these acts have a wish.
 """
@@ -20,27 +20,27 @@ from penstock.core.ownlimits import Extension, Growth, Joining, Shape, Wish
 from penstock.slurm.base import Changer
 
 __all__ = [
-    "Act",
     "AskLauncher",
     "AskOperator",
-    "Cancel",
+    "CancelJob",
     "Expand",
-    "Hold",
+    "HoldJob",
     "KnownJob",
-    "Merge",
+    "MergeNodes",
     "Mold",
     "MoveReservation",
     "PutIntoReservation",
     "PutOff",
     "Rank",
-    "Release",
-    "Requeue",
+    "ReleaseJob",
+    "RequeueJob",
     "Reserve",
     "Retarget",
     "SetLimit",
-    "Shrink",
+    "ShrinkNodes",
     "Signal",
-    "Submit",
+    "SlurmAct",
+    "SubmitJob",
     "Unreserve",
 ]
 
@@ -74,7 +74,7 @@ class KnownJob:
         return cls(number, uid, None, name)
 
 
-class Act(Protocol[T_co]):
+class SlurmAct(Protocol[T_co]):
     """Something that is done to Slurm."""
 
     @property
@@ -124,7 +124,7 @@ class _OnJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Submit(_Plain):
+class SubmitJob(_Plain):
     """Submit a batch job as the caller; its number."""
 
     verb: ClassVar[str] = "submit"
@@ -186,7 +186,7 @@ class Mold:
 
 
 @dataclass(frozen=True, slots=True)
-class Release(_OnJob):
+class ReleaseJob(_OnJob):
     """Let a job go that the agent, or its owner for the agent, has kept back: by a begin time, or (`hold`) by a hold.
     `reset_age`: it ages from now on."""
 
@@ -214,7 +214,7 @@ class PutOff(_OnJob):
 
 
 @dataclass(frozen=True, slots=True)
-class Hold(_OnJob):
+class HoldJob(_OnJob):
     """Keep what waits of an array of the caller's from starting."""
 
     verb: ClassVar[str] = "hold"
@@ -265,7 +265,7 @@ class PutIntoReservation(_OnJob):
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class MergeNodes:
     """Move the nodes of the allocation `resizer` into the running job."""
 
     verb: ClassVar[str] = "merge"
@@ -280,7 +280,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class Shrink(_OnJob):
+class ShrinkNodes(_OnJob):
     """Give back every node that is not in `keep`."""
 
     verb: ClassVar[str] = "shrink"
@@ -324,7 +324,7 @@ class Signal(_OnJob):
 
 
 @dataclass(frozen=True, slots=True)
-class Requeue(_OnJob):
+class RequeueJob(_OnJob):
     """Put a running job back into the queue."""
 
     verb: ClassVar[str] = "requeue"
@@ -335,7 +335,7 @@ class Requeue(_OnJob):
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel(_OnJob):
+class CancelJob(_OnJob):
     """End a job, or these `tasks` of an array alone."""
 
     verb: ClassVar[str] = "cancel"

@@ -20,7 +20,7 @@ from typing import TypeVar
 from penstock.api import Decision, Job, Snapshot
 from penstock.audit.auditor import Auditor
 from penstock.audit.record import RecordOutcome
-from penstock.core.acts import Act, Cancel, KnownJob
+from penstock.core.acts import CancelJob, KnownJob, SlurmAct
 from penstock.core.numbering import Numbering
 from penstock.core.pauses import PauseControl
 from penstock.core.verdicts import FRESH, PASSING, Verdicts
@@ -155,7 +155,7 @@ class Executor:
         rest = trouble.rest if trouble else Rest()
         return max(self.paused_until, rest.until if rest.lasts(self._clock.now()) else 0.0)
 
-    async def act(self, act: Act[T], subject: str, payload: Payload, concern: Concern) -> T:
+    async def act(self, act: SlurmAct[T], subject: str, payload: Payload, concern: Concern) -> T:
         """Journal, request, journal; the request's answer. Its errors pass through after the back-off is set.
 
         Nothing is journaled, and these are raised, where the act may not be: LeftAlone where what it is about is paused
@@ -167,7 +167,7 @@ class Executor:
         with asking_for(concern.feature, concern.owner):
             return await self._act(act, subject, payload, concern)
 
-    async def _act(self, act: Act[T], subject: str, payload: Payload, concern: Concern) -> T:
+    async def _act(self, act: SlurmAct[T], subject: str, payload: Payload, concern: Concern) -> T:
         verb, job = act.verb, None if act.job is None else act.job.number
         self.check(concern)
         try:
@@ -217,7 +217,7 @@ class Executor:
 
     async def cancel(self, job: KnownJob, subject: str, concern: Concern) -> None:
         """End a job: an act like any other, and done whatever is paused."""
-        await self.act(Cancel(job), subject, {"job": job.number}, replace(concern, ends=True))
+        await self.act(CancelJob(job), subject, {"job": job.number}, replace(concern, ends=True))
 
     def check(self, concern: Concern) -> None:
         """Raises LeftAlone if what an act is about is paused or not allowed."""
@@ -234,7 +234,7 @@ class Executor:
         if held is not None:
             raise LeftAlone(held.text)
 
-    async def _verify(self, act: Act[T], concern: Concern) -> None:
+    async def _verify(self, act: SlurmAct[T], concern: Concern) -> None:
         """Look at the job: is it the one that was meant, as it was decided on, and may it have what it is to get? One
         that was never seen is left to Slurm's answer: it may be younger than the look."""
         if act.job is None:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from penstock.api import Decision, Job, JobSpec, Reason, Reservation, ReservationSpec, Verb
-from penstock.core.acts import Act as SlurmAct
-from penstock.core.acts import AskOperator, KnownJob, MoveReservation, Reserve, Submit, Unreserve
+from penstock.core.acts import AskOperator, KnownJob, MoveReservation, Reserve, SlurmAct, SubmitJob, Unreserve
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.errors import (
     Infeasible,
@@ -223,7 +222,7 @@ class Holds:
         elif act is Act.SUBMIT:
             if not await backend.find(wanted.name):
                 view.forget()
-                job = await self._act(act, number, hold, Submit(_idle_job(wanted)))
+                job = await self._act(act, number, hold, SubmitJob(_idle_job(wanted)))
                 self._ledger.store(number, replace(hold, job=job), (), backend.now())
         elif act is Act.CANCEL:
             for job in await backend.find(wanted.name):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.api import Job, Reason, Snapshot, plural
-from penstock.core.acts import KnownJob, SetLimit
-from penstock.core.acts import Merge as MergeNodes
-from penstock.core.acts import Shrink as ShrinkTo
+from penstock.core.acts import KnownJob, MergeNodes, SetLimit, ShrinkNodes
 from penstock.core.executor import Concern, Payload
 from penstock.core.ownlimits import Extension, Joining
 from penstock.core.verdicts import PASSING
@@ -116,7 +114,7 @@ class ResizeActs(MalleablePart):
             return
         payload: Payload = {"keep": ",".join(keep), "epoch": self._registry.jobs[job.id].epoch}
         try:
-            await self._executor.act(ShrinkTo(KnownJob.of(job), keep), subject, payload, _ending(job))
+            await self._executor.act(ShrinkNodes(KnownJob.of(job), keep), subject, payload, _ending(job))
         except _FINAL as e:
             # Tried again ever more rarely: it may be that a node is down, or that the site forbids it.
             note = f"the nodes cannot be given back: {e}"

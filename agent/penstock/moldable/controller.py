@@ -22,7 +22,7 @@ from typing import Final
 
 from penstock.api import Decision, Job, Reason, Snapshot, Verb
 from penstock.config import MalleableSection
-from penstock.core.acts import Act, KnownJob, Mold, Requeue, Signal
+from penstock.core.acts import KnownJob, Mold, RequeueJob, Signal, SlurmAct
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.core.observe import Observer
 from penstock.core.ownlimits import Shape
@@ -250,7 +250,7 @@ class MoldableController:
         now = self._clock.now()
         done = 1.0 - me.left(row, now)
         stopping = replace(me, phase=MoldPhase.STOPPING, done=done, asked=None, rests_until=now + _REST)
-        if not await self._act(stopping, {"job": row.id}, Requeue(KnownJob.of(row)), row):
+        if not await self._act(stopping, {"job": row.id}, RequeueJob(KnownJob.of(row)), row):
             if self._jobs[row.id].phase is MoldPhase.SAVING:  # it was refused
                 self._put(replace(me, phase=MoldPhase.WAITING, rests_until=now + _REST))
             return []
@@ -266,7 +266,7 @@ class MoldableController:
         self,
         after: MoldableJob,
         payload: Payload,
-        act: Act[None],
+        act: SlurmAct[None],
         row: Job,
         decided: Snapshot | None = None,
     ) -> bool:

@@ -22,13 +22,13 @@ _log = get_logger(__name__)
 class Book:
     """The runs of one state file by their numbers. For the metrics, since the start: `finished` counts runs by who
     submits their jobs and how they ended, `misses` starts that were too early and that the guard in the job's script
-    took back.
+    took back, `lost` jobs that slurmctld has lost, `repeated` those whose release it had lost.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.finished: Counter[tuple[str, str]] = Counter()
-        self.misses = 0
+        self.misses = self.lost = self.repeated = 0
         # Called with a run as it was (None: not known) and as it is, in the transaction that saves it.
         self.on_change: Callable[[WorkflowRun | None, WorkflowRun], None] = lambda _before, _after: None
         self.runs: dict[int, WorkflowRun] = {}
@@ -46,6 +46,7 @@ class Book:
         self._store.save_run(run.id, run_to_dict(run))
         if before is not None:
             self.misses += max(0, _misses(run) - _misses(before))
+            self.repeated += _taken_back(before, run)
         self.runs[run.id] = run
         self.on_change(before, run)
 
@@ -67,6 +68,12 @@ class Book:
         except BaseException:
             self.runs, self.misses = before, misses
             raise
+
+
+def _taken_back(before: WorkflowRun, now: WorkflowRun) -> int:
+    """How many jobs count as let go no more, which are the same and have not ended."""
+    released = {stage.job: stage for stage in before.stages if stage.released is not None and stage.job is not None}
+    return sum(s.job in released and s.released is None and not s.phase.final for s in now.stages)
 
 
 def _misses(run: WorkflowRun) -> int:

@@ -17,10 +17,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from penstock.api import Decision, JobSpec, Origin, Reason, Snapshot, Verb
-from penstock.core.acts import Act, KnownJob, Retarget
-from penstock.core.acts import Release as LetGo
-from penstock.core.acts import Requeue as PutBack
-from penstock.core.acts import Submit as Send
+from penstock.core.acts import KnownJob, ReleaseJob, RequeueJob, Retarget, SlurmAct, SubmitJob
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.errors import Infeasible, NotPermitted, OutcomeUnknown, Overtaken, PenstockError, StoreError
 from penstock.host.clock import Clock, Rest
@@ -127,7 +124,7 @@ class Carrier:
                 details: dict[str, str | int | float | None] = {"job": job, "dependency": order.dependency}
                 return Decision(Verb.CHANGE, self._subject(number, stage), reasons, details)
             case Requeue(stage=stage, job=job, reasons=reasons):
-                back = PutBack(self._known(number, job))
+                back = RequeueJob(self._known(number, job))
                 if not await self._act(Verb.REQUEUE, number, order, {"job": job}, snapshot, back):
                     return None
                 self._tell(number, lambda run: self._runner.requeued(run, stage, job, self._clock.now()), stage, job)
@@ -162,7 +159,7 @@ class Carrier:
         job = 0
         try:
             journaled: Payload = {"name": spec.name, "nodes": spec.nodes}
-            job = await self._executor.act(Send(spec), subject, journaled, concern)
+            job = await self._executor.act(SubmitJob(spec), subject, journaled, concern)
         except OutcomeUnknown:
             self._book.save(self._runner.unseen(self._book.runs[number], order.stage, self._clock.now()))
             return
@@ -233,7 +230,7 @@ class Carrier:
         order: Release | Change | Requeue,
         payload: Payload,
         snapshot: Snapshot,
-        act: Act[None],
+        act: SlurmAct[None],
     ) -> bool:
         """Change a job, unless the look is older than the last change of it, its back-off is not over, its owner has
         had so many changes in this pass, or a look that is younger than a second shows that the job has changed
@@ -294,8 +291,8 @@ def subject_of(run: WorkflowRun, stage: str = "") -> str:
     return f"workflow {run.called}/{stage}" if stage else f"workflow {run.called}"
 
 
-def _releasing(order: Release, job: KnownJob) -> LetGo:
-    return LetGo(job, hold=order.kept is Kept.HOLD, reset_age=order.reset_age)
+def _releasing(order: Release, job: KnownJob) -> ReleaseJob:
+    return ReleaseJob(job, hold=order.kept is Kept.HOLD, reset_age=order.reset_age)
 
 
 def _changing(order: Change, job: KnownJob) -> Retarget:

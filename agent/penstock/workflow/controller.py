@@ -563,9 +563,11 @@ class WorkflowController:
             run = replace(run, pauses=ended(run.pauses, now))
             self.book.save(run)
         others = await self._recognised(run, snapshot)
-        step = await self._decide(run, self._view(run, snapshot, down, others), pace)
+        view = self._view(run, snapshot, down, others)
+        step = await self._decide(run, view, pace)
         if self.runs.get(number) is not run:
             return []  # its user has changed it meanwhile, and asked for a pass by that
+        self.book.lost += sum(s.job in view.lost and s.phase.live for s in run.stages)
         observed = [order for order in step.instructions if isinstance(order, Observe)]
         if step.run is not run or observed:
             # A wait is never learned twice, nor forgotten.

@@ -22,6 +22,12 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
         ),
         MetricSpec("stages", "gauge", "Jobs of those workflows.", ("submitter", "state")),
         MetricSpec("workflows_finished_total", "counter", "Workflows that have ended.", ("submitter", "outcome")),
+        MetricSpec("jobs_lost_total", "counter", "Jobs of workflows that slurmctld has lost in a crash."),
+        MetricSpec(
+            "releases_repeated_total",
+            "counter",
+            "Jobs that were let go again, as slurmctld had lost that in a crash.",
+        ),
         MetricSpec(
             "guard_interventions_total",
             "counter",
@@ -44,4 +50,6 @@ def families(book: Book | None) -> Iterator[Family]:
     yield family(
         METRICS["workflows_finished_total"], ended, by(Submitter, (phase.value for phase in RunPhase if phase.final))
     )
+    yield one(METRICS["jobs_lost_total"], book.lost if book else 0)
+    yield one(METRICS["releases_repeated_total"], book.repeated if book else 0)
     yield one(METRICS["guard_interventions_total"], book.misses if book else 0)

@@ -18,7 +18,7 @@ from penstock.api import AccountingRecord, Job
 from penstock.core.acts import KnownJob
 from penstock.workflow.state import WorkflowRun
 
-__all__ = ["Claim", "Recognition", "claims", "known_job", "named", "outlived", "recognise", "records_of"]
+__all__ = ["JobClaim", "Recognition", "claims", "known_job", "named", "outlived", "recognise", "records_of"]
 
 
 class Recognition(Enum):
@@ -30,7 +30,7 @@ class Recognition(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class JobClaim:
     """What a run knows of one of its jobs. `unique`: no other job was ever given this name. `sent` is when it was in
     the queue by our clock, at the latest; infinite where that is not known."""
 
@@ -42,19 +42,19 @@ class Claim:
     sent: float = math.inf
 
 
-def claims(run: WorkflowRun) -> Iterator[Claim]:
+def claims(run: WorkflowRun) -> Iterator[JobClaim]:
     """All jobs that the run looks at: of its stages, and those that it has given up."""
     for stage in run.stages:
         if stage.job is not None:
             sent = stage.submitted if stage.own is None else stage.own.registered
             sent = math.inf if sent is None else sent
-            yield Claim(stage.job, stage.born, stage.called, stage.restarts, not run.owned, sent)
+            yield JobClaim(stage.job, stage.born, stage.called, stage.restarts, not run.owned, sent)
     for number in run.discarded:
         born, called = run.given_up.get(number, (None, ""))
-        yield Claim(number, born, called, 0, not run.owned)
+        yield JobClaim(number, born, called, 0, not run.owned)
 
 
-def recognise(claim: Claim, rows: Sequence[Job]) -> Recognition:
+def recognise(claim: JobClaim, rows: Sequence[Job]) -> Recognition:
     """Whether these rows, all that a look shows under the number, are the job that the run means."""
     if claim.submit is None:
         # A job of a release that kept no names is believed to be what its number says.
@@ -68,12 +68,12 @@ def recognise(claim: Claim, rows: Sequence[Job]) -> Recognition:
     return Recognition.ANOTHER
 
 
-def named(claim: Claim, rows: Sequence[Job], found: Collection[int]) -> bool:
+def named(claim: JobClaim, rows: Sequence[Job], found: Collection[int]) -> bool:
     """Whether the jobs of its name (`found`; of an array's tasks that have begun each by itself) are these rows."""
     return claim.number in found or any(row.id in found for row in rows)
 
 
-def records_of(claim: Claim, record: AccountingRecord) -> bool:
+def records_of(claim: JobClaim, record: AccountingRecord) -> bool:
     """Whether accounting's record of the number is of the job that the run means."""
     if claim.submit is not None and record.submit == claim.submit:
         return True
@@ -82,7 +82,7 @@ def records_of(claim: Claim, record: AccountingRecord) -> bool:
     return claim.submit is None or record.submit > claim.submit
 
 
-def outlived(claim: Claim, record: AccountingRecord) -> bool:
+def outlived(claim: JobClaim, record: AccountingRecord) -> bool:
     """Whether accounting's record of the number is of a later job, which has it only because ours was lost."""
     since = claim.sent if claim.submit is None else claim.submit
     return record.submit > since and not records_of(claim, record)

@@ -22,7 +22,7 @@ from penstock.audit.record import Door, Record, RecordKind, RecordOutcome
 from penstock.audit.trail import Trail
 from penstock.cli.acting import acting
 from penstock.config import Config
-from penstock.core.acts import Submit
+from penstock.core.acts import SubmitJob
 from penstock.core.executor import Concern
 from penstock.errors import Infeasible, NotPermitted, PenstockError
 from penstock.ipc.audited import CHANGING, RequestAudit
@@ -181,7 +181,7 @@ def test_what_a_user_s_own_command_does_is_in_that_user_s_trail(tmp_path):
     async def command():
         async with acting(config, virtual_cluster(start=1e9)) as hand:
             concern = Concern("select", os.geteuid())
-            made = await hand.executor.act(Submit(spec), "bag 1", {"name": "x"}, concern)
+            made = await hand.executor.act(SubmitJob(spec), "bag 1", {"name": "x"}, concern)
             with pytest.raises(Infeasible):
                 await hand.executor.act(Doing(refuse, "hold"), "bag 1", {}, concern)
             return made

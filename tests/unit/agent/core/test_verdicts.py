@@ -3,12 +3,24 @@
 import asyncio
 import os
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from factories import ManualClock, make_job
 
 from penstock.api import HolderKind, Limit, LimitHolder, Node, OwnerLimits, Partition, Reservation, SiteConfig, Snapshot
-from penstock.core.acts import Act, Cancel, Expand, KnownJob, Merge, Mold, Release, Requeue, Retarget, SetLimit
+from penstock.core.acts import (
+    CancelJob,
+    Expand,
+    KnownJob,
+    MergeNodes,
+    Mold,
+    ReleaseJob,
+    RequeueJob,
+    Retarget,
+    SetLimit,
+    SlurmAct,
+)
 from penstock.core.executor import Concern, Executor
 from penstock.core.ownlimits import Extension, Growth, Joining, Shape
 from penstock.errors import NotFound, NotNow, NotPermitted, SlurmUnavailable
@@ -74,15 +86,16 @@ class Slurm:
         return do
 
 
-def act(slurm: Slurm, act: Act, clock=None, **more):
+def act(slurm: Slurm, act: SlurmAct[Any], clock=None, **more):
     executor = Executor(Store(":memory:"), clock or ManualClock(200.0), slurm, look=slurm.look)
     return asyncio.run(executor.act(act, "job", {}, Concern("malleable", 7, **more)))
 
 
 ACTS = [
-    Cancel(KnownJob.of(RUNS)), Requeue(KnownJob.of(RUNS)), Release(KnownJob.of(WAITS)), Retarget(KnownJob.of(WAITS)),
+    CancelJob(KnownJob.of(RUNS)), RequeueJob(KnownJob.of(RUNS)),
+    ReleaseJob(KnownJob.of(WAITS)), Retarget(KnownJob.of(WAITS)),
     Mold(KnownJob.of(WAITS), Shape(4, 300.0)), SetLimit(KnownJob.of(RUNS), Extension(900.0)),
-    Expand(KnownJob.of(RUNS), None, 1.0, Growth(1, 60.0)), Merge(KnownJob.of(RUNS), 3, Joining(1)),
+    Expand(KnownJob.of(RUNS), None, 1.0, Growth(1, 60.0)), MergeNodes(KnownJob.of(RUNS), 3, Joining(1)),
 ]  # fmt: skip
 kind = pytest.mark.parametrize("one", ACTS, ids=lambda one: one.verb)
 
@@ -121,7 +134,7 @@ def test_a_job_that_is_gone_is_not_asked_for_by_its_number(one):
 
 
 def test_a_job_that_no_look_has_shown_yet_is_known_by_its_name():
-    slurm, young = Slurm(named={"stage-a": (1,)}), Cancel(KnownJob.named(1, 7, "stage-a"))
+    slurm, young = Slurm(named={"stage-a": (1,)}), CancelJob(KnownJob.named(1, 7, "stage-a"))
     act(slurm, young)
     slurm.named = {"stage-a": (5,)}
     with pytest.raises(NotFound):
@@ -133,9 +146,9 @@ def test_of_an_array_one_of_its_tasks_is_enough_to_know_it_by():
     slurm = Slurm()
     rows = [make_job(11, "n1", uid=7, submit=5.0, array_job=10), make_job(12, uid=7, submit=90.0, array_job=10)]
     slurm.rows = {row.id: row for row in rows}
-    act(slurm, Cancel(KnownJob(10, 7, 5.0)))
+    act(slurm, CancelJob(KnownJob(10, 7, 5.0)))
     with pytest.raises(NotFound):
-        act(slurm, Cancel(KnownJob(10, 7, 6.0)))
+        act(slurm, CancelJob(KnownJob(10, 7, 6.0)))
     assert len(slurm.done) == 1
 
 
@@ -145,7 +158,7 @@ WISHES = [
     (Mold(KnownJob.of(WAITS), Shape(1, 300.0, judged=False)), Limit("GrpTRES", 100, "node", 0)),
     (SetLimit(KnownJob.of(RUNS), Extension(900.0)), Limit("MaxWall", 600)),
     (Expand(KnownJob.of(RUNS), None, 1.0, Growth(2, 60.0)), Limit("MaxTRESPerUser", 3, "node", 2)),
-    (Merge(KnownJob.of(RUNS), 3, Joining(2)), Limit("MaxTRESPerJob", 3, "node")),
+    (MergeNodes(KnownJob.of(RUNS), 3, Joining(2)), Limit("MaxTRESPerJob", 3, "node")),
 ]
 
 

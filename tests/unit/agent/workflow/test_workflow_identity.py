@@ -17,15 +17,15 @@ from penstock.waits.base import Estimate
 from penstock.workflow.admission import registration
 from penstock.workflow.chains import read_links
 from penstock.workflow.documents import run_from_dict, run_to_dict
-from penstock.workflow.identity import Claim, Recognition, known_job, named, outlived, recognise, records_of
+from penstock.workflow.identity import JobClaim, Recognition, known_job, named, outlived, recognise, records_of
 from penstock.workflow.instructions import Cancel, Change, Submit
 from penstock.workflow.state import Kept, RunPhase, StagePhase
 
 BORN = 1000.0
 
 
-def claim(submit=BORN, name="w/a", restarts=0, unique=True, sent=1001.0) -> Claim:
-    return Claim(5, submit, name, restarts, unique, sent)
+def claim(submit=BORN, name="w/a", restarts=0, unique=True, sent=1001.0) -> JobClaim:
+    return JobClaim(5, submit, name, restarts, unique, sent)
 
 
 def row(submit=BORN, restarts=0, **more):

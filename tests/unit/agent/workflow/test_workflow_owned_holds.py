@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api import FAR, JobSpec, JobState
-from penstock.core.acts import Act, Release
+from penstock.core.acts import ReleaseJob, SlurmAct
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.core.observe import Observer
 from penstock.core.verdicts import FRESH
@@ -227,9 +227,9 @@ async def test_what_the_agent_submits_as_itself_is_looked_at_again_before_it_is_
     observer, executor = world.app.observer, world.app.executor
     before, old = executor.act, []
 
-    async def late(act: Act[Any], subject: str, payload: Payload, concern: Concern) -> Any:
+    async def late(act: SlurmAct[Any], subject: str, payload: Payload, concern: Concern) -> Any:
         """What was decided on is two seconds old by now, and an administrator has held the job meanwhile."""
-        if isinstance(act, Release) and not old:
+        if isinstance(act, ReleaseJob) and not old:
             world.clock.advance(2)
             world.backend._controller.hold("carol", act.job.number)
             old.append(act.job.number)
