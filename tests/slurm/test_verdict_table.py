@@ -290,3 +290,22 @@ def test_without_a_bound_each_act_is_done(site: Cluster, limits: SiteLimits, act
     scene = Scene(site, limits, Bound("none"))
     _job, do = prepared(scene, act)
     assert do() == ""
+
+
+def test_while_accounting_is_away_what_gives_a_job_something_waits(site: Cluster, limits: SiteLimits) -> None:
+    """What gives it nothing does not need accounting, and is done."""
+    scene = Scene(site, limits, Bound("none"))
+    waits, runs = scene.submit(2, 2, "-H"), scene.running(scene.submit(2, 2))
+    wishes = [
+        acts.Mold(scene.known(waits), Shape(NODES, 60.0 * MINUTES, judged=False)),
+        acts.SetLimit(scene.known(runs), Extension(60.0 * MINUTES)),
+    ]
+    site.stop("slurmdbd")
+    try:
+        said = [scene.act(one) for one in wishes]
+        done = scene.act(acts.SetLimit(scene.known(runs), Extension(60.0), raises=False))
+        done += scene.act(acts.CancelJob(scene.known(waits)))
+    finally:
+        site.start("slurmdbd")
+    assert [text.partition(":")[0] for text in said] == ["NotNow", "NotNow"], said
+    assert done == ""

@@ -46,7 +46,8 @@ class AutoOrder:
 class AutoAllocation:
     """One that was asked for. Times are seconds since 1970; `job` None: it is being submitted, or was when its process
     was killed. `waits` are quantiles (s) of the wait that was expected, `estimate` the prediction that is learned by,
-    `why` it was asked for. `leaving`: it was taken back, or is to leave."""
+    `why` it was asked for. `leaving`: it was taken back, or is to leave. `born` is Slurm's submission time of the
+    job in the look that first showed it under its name."""
 
     name: str
     shape: AllocationShape
@@ -58,6 +59,7 @@ class AutoAllocation:
     started: float | None = None
     joined: bool = False
     leaving: bool = False
+    born: float | None = None
 
 
 @dataclass(slots=True)

@@ -151,6 +151,11 @@ class AutoPass:
                 await self._find(state, each, now)
                 continue
             row = snapshot.jobs.get(each.job)
+            if row is not None and row.submit != each.born:  # new, requeued, or another job with its number
+                if each.job in await self.slurm.find(each.name):
+                    each.born = row.submit
+                else:
+                    row = None
             if row is not None and row.start is not None and not row.pending and each.started is None:
                 each.started = row.start
                 self._learn(state, each, Observation(max(row.start - each.submitted, 0.0)))

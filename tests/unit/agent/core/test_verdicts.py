@@ -211,3 +211,31 @@ def test_growths_of_one_second_count_with_each_other():
 
     first, second = asyncio.run(both())
     assert first == 99 and isinstance(second, NotPermitted) and slurm.asked == ["limits"]
+
+
+def test_limits_of_the_qos_that_the_job_has_now_count():
+    """Its owner changes it between the decision and the act."""
+    slurm, one = Slurm(), Mold(KnownJob.of(WAITS), Shape(4, 300.0))
+
+    async def limits(owners):
+        short = LimitHolder(HolderKind.QOS, "QOS short", (Limit("MaxWall", 60),))
+        place = Partition("batch", ("n1",), True, True, None, None, None)
+        return [OwnerLimits(o, place, (short,) if o.qos == "short" else (), associated=True) for o in owners]
+
+    slurm.limits = limits
+    act(slurm, one)
+    slurm.rows[2] = replace(WAITS, qos="short")
+    with pytest.raises(NotPermitted, match="QOS short has MaxWall"):
+        act(slurm, one)
+    assert len(slurm.done) == 1
+
+
+def test_a_clock_that_is_set_back_makes_no_old_limits_new():
+    slurm, clock = Slurm(), ManualClock(200.0)
+    executor = Executor(Store(":memory:"), clock, slurm, look=slurm.look)
+    one = Mold(KnownJob.of(WAITS), Shape(4, 300.0))
+    asyncio.run(executor.act(one, "job", {}, Concern("malleable", 7)))
+    slurm.limits_of = (Limit("MaxWall", 60),)
+    clock.at -= 7200.0
+    with pytest.raises(NotPermitted, match="MaxWall"):
+        asyncio.run(executor.act(one, "job", {}, Concern("malleable", 7)))
