@@ -46,7 +46,7 @@ class NodeRequests:
         kept = {k: v for k, v in environ.items() if k == "SLURM_CONF" or not k.startswith(_OF_THE_JOB)}
         self._environ = kept
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._granted: list[str] = []
+        self._granted: dict[str, str] = {}  # numbers by the names, which are unique
 
     def run(self, request: NodeRequest) -> None:
         """Begin it, unless it was begun before."""
@@ -58,13 +58,14 @@ class NodeRequests:
         for task in self._running.values():
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
-        if self._granted:
-            await self._finish(["scancel", *self._granted], _CANCEL)
+        for name, number in self._granted.items():
+            # By both: after a crash of slurmctld the number may be another job's of the same user.
+            await self._finish(["scancel", f"--name={name}", number], _CANCEL)
 
     async def _ask(self, request: NodeRequest) -> None:
         said = await self._finish(command(request), request.patience)
         if found := _GRANTED.search(said):
-            self._granted.append(found[1])
+            self._granted[request.name] = found[1]
         else:
             last = said.strip().splitlines()[-1:] or ["no answer"]
             logger.warning("Slurm did not give %d nodes for growth: %s", request.node_count, last[0])

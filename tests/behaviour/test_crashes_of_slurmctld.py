@@ -91,3 +91,19 @@ def test_a_requeue_moves_the_submission_time_and_the_count_at_once(slurm: Cluste
         moved = parse_time(one["SubmitTime"]) != parse_time(before["SubmitTime"])
         assert not moved or int(one["Restarts"]) > int(before["Restarts"]), one
     assert parse_time(row(slurm, job)["SubmitTime"]) > parse_time(before["SubmitTime"])
+
+
+def test_scancel_by_a_number_and_a_name_wants_both(slurm: Cluster) -> None:
+    """scancel with a number and --name ends the job only where it has that name, and says nothing where it has not.
+
+    Releases seen: 22.05.8.
+    Guess: the number is enough, or each of the two selects jobs by itself.
+    Relied on by: dmr.node_requests (the number of a job that was granted may be another job's by now).
+    """
+    job, namesake = submit(slurm, "-H", "-J", "mine"), submit(slurm, "-H", "-J", "other")
+    slurm.run_as("alice", ["scancel", "--name=other", str(job)], check=True)
+    time.sleep(0.5)
+    assert {row(slurm, one)["JobState"] for one in (job, namesake)} == {"PENDING"}
+    slurm.run_as("alice", ["scancel", "--name=mine", str(job)], check=True)
+    until(lambda: row(slurm, job)["JobState"] == "CANCELLED", "its end", 20)
+    assert row(slurm, namesake)["JobState"] == "PENDING"

@@ -98,7 +98,10 @@ def test_it_is_asked_once_as_from_a_shell_and_cancelled_at_the_end(slurm):
         await requests.close()
 
     asyncio.run(run())
-    assert calls(slurm) == [f"{' '.join(command(WANTED))} [] /etc/slurm.conf", "scancel 12 [] /etc/slurm.conf"]
+    assert calls(slurm) == [
+        f"{' '.join(command(WANTED))} [] /etc/slurm.conf",
+        f"scancel --name={WANTED.name} 12 [] /etc/slurm.conf",
+    ]
 
 
 def test_a_request_that_waits_is_withdrawn_after_its_patience_and_at_the_end(slurm, caplog):
