@@ -68,6 +68,10 @@ def settled(desk: Desk, name: str, seconds: float = 100.0) -> dict[str, Any]:
         found = desk.workflow(name)
         if found["phase"] in ("completed", "failed", "failing"):
             return found
+        # Slurm itself holds a job that it could not launch a second time.
+        held = [s for s in found["stages"] if "held" in desk.queue().get(str(s["job"]), ["", ""])[1]]
+        if held and "is left alone: it is held" in desk.say("penstock", "explain", f"w{found['id']}"):
+            return found
         assert time.monotonic() < end, told(desk, found)
         time.sleep(1)
 
@@ -86,7 +90,7 @@ def test_stages_that_their_owner_submits(make_agent, moment: float) -> None:
     plain = plain_jobs(desk)
     before = looks_of(desk, plain)
     found = settled(desk, "w")
-    if found["phase"] != "completed":
+    if found["phase"] not in ("completed", "active"):
         assert any("slurmctld has lost job" in (s["failure"] or "") for s in found["stages"]), found
         desk.run("penstock", "cancel", "w")
     time.sleep(1.5)
@@ -109,7 +113,8 @@ def test_stages_that_the_agent_submits(make_agent, moment: float) -> None:
     found = settled(desk, str(run))
     # A job that ran in the lost seconds may be ended by Slurm itself, which is a failure as any other, and told as one.
     said = [s["failure"] for s in found["stages"] if s["phase"] != "done"]
-    assert found["phase"] == "completed" or any("CANCELLED" in (text or "") for text in said), told(desk, found)
+    over = found["phase"] in ("completed", "active")
+    assert over or any("CANCELLED" in (text or "") for text in said), told(desk, found)
     assert looks_of(desk, plain) == before, plain
 
 

@@ -36,6 +36,9 @@ def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     if stage.job is None:
         return run
     job, record = turn.view.jobs.get(stage.job), turn.view.records.get(stage.job)
+    if job is not None and job.submit != stage.born:
+        stage = replace(stage, born=job.submit)
+        run = run.put(i, stage)
     if stage.phase is StagePhase.DONE and job is not None:
         return _reopened(turn, run, i, job)
     if not stage.phase.live:
@@ -118,7 +121,7 @@ def _alive(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
     # Until its dependency was read back, its hold is the agent's own.
     others = stage.phase is StagePhase.QUEUED and job.held and turn.view.taken_at > (stage.released or -math.inf)
     stage = updated(stage, holds=(begun if others else ended)(stage.holds, turn.view.taken_at))
-    seen = {"submitted": job.submit, "born": job.submit, "eligible": job.eligible, "restarts": job.restarts}
+    seen = {"submitted": job.submit, "eligible": job.eligible, "restarts": job.restarts}
     return updated(stage, **seen, asked=0, asked_at=None)
 
 

@@ -183,6 +183,7 @@ def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     stage = run.stages[i]
     if stage.phase.final or stage.job is None:
         return run
+    turn.note_held(stage)
     if not stage.after:
         return _may_go(turn, run, i)
     parents = run.parents(i)

@@ -13,7 +13,7 @@ from penstock.workflow.guard import Guard
 from penstock.workflow.instructions import Cancel, Instruction, Observe, SlurmView
 from penstock.workflow.reading import SiteRules, observed_wait
 from penstock.workflow.scripts import job_spec
-from penstock.workflow.state import StageRun, WorkflowRun
+from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 from penstock.workflow.strategy import Strategy
 from penstock.workflow.ties import Tie
 
@@ -46,6 +46,13 @@ class Turn:
     def note(self, stage: str, code: str, text: str) -> None:
         """Say why nothing more is done for a stage ("": for the run)."""
         self.notes.append((stage, Reason(code, text)))
+
+    def note_held(self, stage: StageRun) -> None:
+        """Say of a job that has been let go that it is held, by a person or by Slurm itself after a failed launch: only
+        a person lets it go."""
+        job = None if stage.job is None else self.view.jobs.get(stage.job)
+        if stage.phase is StagePhase.QUEUED and job is not None and job.pending and job.held:
+            self.note(stage.name, "held", f"job {job.id} is left alone: it is held ({job.reason})")
 
     def at_work(self, job: int | None) -> bool:
         """Whether the view shows the job in a state before its end."""

@@ -27,6 +27,7 @@ def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     stage = run.stages[i]
     if not stage.phase.live or stage.job is None:
         return run
+    turn.note_held(stage)
     if not stage.depends_on:
         _free(turn, run, i)
         return run

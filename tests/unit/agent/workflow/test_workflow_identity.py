@@ -157,3 +157,11 @@ def test_nor_is_one_that_its_owner_has_submitted():
     waits = make_job(2, dependency="afterok:1(failed)", **LOOKS[Kept.BEGIN])
     (change,) = of(Change, look(run, waits))
     assert (change.job, change.dependency) == (2, "")
+
+
+def test_a_job_that_had_ended_at_its_first_look_is_known_too():
+    """Else its name would be asked for in each pass."""
+    d = Driver("perstage")
+    d.submit(1000, 1)
+    d.step(1010.0, job(1, "COMPLETED", start=1001.0, end=1009.0))
+    assert (d.run.stage("project").phase, d.run.stage("project").born) == (StagePhase.DONE, 1000.0)
