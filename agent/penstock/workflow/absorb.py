@@ -33,9 +33,10 @@ def back_off(failures: int) -> float:
 def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     """Bring the entry up to date with what Slurm says of its job; conclude nothing from silence."""
     stage = run.stages[i]
-    if stage.job is None:
+    number = stage.job
+    if number is None:
         return run
-    job, record = turn.view.jobs.get(stage.job), turn.view.records.get(stage.job)
+    job, record = turn.view.jobs.get(number), turn.view.records.get(number)
     if job is not None and job.submit != stage.born:
         stage = replace(stage, born=job.submit)
         run = run.put(i, stage)
@@ -46,7 +47,7 @@ def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     if job is not None and job.state is JobState.UNKNOWN:
         turn.note(stage.name, "state-unknown", f"job {job.id} is left alone: Penstock does not know its state")
         return run
-    if (bad := _trouble(turn, stage.job)) is not None and stage.trouble is None:
+    if (bad := _trouble(turn, number)) is not None and stage.trouble is None:
         stage = replace(stage, trouble=bad.value)
         run = run.put(i, stage)
     if job is not None and not job.state.ended:
@@ -58,8 +59,8 @@ def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         return _conclude(turn, run, i, job.state, job.eligible, job.start, job.end, exit_code)
     if record is not None and record.state.ended:
         return _conclude(turn, run, i, record.state, record.eligible, record.start, record.end, record.exit_code)
-    if stage.job in turn.view.lost:
-        return _lost(turn, run, i, stage.job)
+    if number in turn.view.lost:
+        return _lost(turn, run, i, number)
     if record is None and run.phase is RunPhase.CANCELLING and stage.asked >= UNSEEN_TRIES:
         # Its Slurm is another one by now. There is nothing left to cancel, and nothing comes after it.
         text = f"job {stage.job} is neither in the queue nor in accounting: it is no longer waited for"
