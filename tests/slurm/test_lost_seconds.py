@@ -76,7 +76,7 @@ def settled(desk: Desk, name: str, seconds: float = 100.0) -> dict[str, Any]:
         time.sleep(1)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_stages_that_their_owner_submits(make_agent, moment: float) -> None:
     desk = Desk(make_agent().start())
@@ -97,7 +97,7 @@ def test_stages_that_their_owner_submits(make_agent, moment: float) -> None:
     assert looks_of(desk, plain) == before, (stages, plain)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_stages_that_the_agent_submits(make_agent, moment: float) -> None:
     site = make_agent().start()

@@ -265,7 +265,7 @@ def at_rest(row: dict[str, str]) -> dict[str, str]:
     return {name: row.get(name, "") for name in names}
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("act", "bound"), CASES, ids=[f"{act}-{bound.name}" for act, bound in CASES])
 def test_no_act_crosses_a_bound(site: Cluster, limits: SiteLimits, act: str, bound: Bound) -> None:
     scene = Scene(site, limits, bound)
@@ -284,7 +284,7 @@ def test_no_act_crosses_a_bound(site: Cluster, limits: SiteLimits, act: str, bou
 
 
 @pytest.mark.parametrize("act", ACTS)
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_without_a_bound_each_act_is_done(site: Cluster, limits: SiteLimits, act: str) -> None:
     """Else the table would hold of an executor that does nothing."""
     scene = Scene(site, limits, Bound("none"))
