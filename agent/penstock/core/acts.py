@@ -55,18 +55,20 @@ class KnownJob:
     """One job, which no other can be taken for: slurmctld gives numbers out again after a crash.
 
     `submit` is Slurm's submission time (epoch s) in the look that it was decided on; None where no look has shown it
-    yet: then `name` is the unique name that it was given. `uid` is its user's.
+    yet: then `name` is the name that it was given. A requeue moves the time, and raises Slurm's count of `restarts`:
+    under its name it is the same job then. `uid` is its user's.
     """
 
     number: int
     uid: int
     submit: float | None = None
     name: str = ""
+    restarts: int = 0
 
     @classmethod
     def of(cls, job: Job, number: int | None = None) -> KnownJob:
         """As a look shows it; `number` is its array's, where all of its tasks are meant."""
-        return cls(job.id if number is None else number, job.uid, job.submit)
+        return cls(job.id if number is None else number, job.uid, job.submit, restarts=job.restarts)
 
     @classmethod
     def named(cls, number: int, uid: int, name: str) -> KnownJob:

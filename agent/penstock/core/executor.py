@@ -268,13 +268,19 @@ class Executor:
         if job.submit is not None:
             if not rows:
                 raise NotFound(f"job {job.number} is not in the queue any more")
-            if all(row.submit != job.submit for row in rows):
+            if any(row.submit == job.submit for row in rows):
+                return
+            if not job.name or all(row.restarts <= job.restarts for row in rows):
                 raise NotFound(another)
-        elif job.name and rows:
+        if job.name and rows:
             asked = self._slurm.on(cluster) if cluster else self._slurm
             named = await asked.find(job.name, None if self._owns(os.geteuid(), rows[0]) else job.uid)
             if job.number not in named and not any(row.id in named for row in rows):
                 raise NotFound(another)
+
+    def is_own(self, job: Job) -> bool:
+        """Whether a job is that of the user as whom this process acts."""
+        return self._owns(os.geteuid(), job)
 
     def _owns(self, uid: int, job: Job) -> bool:
         # Whom this process acts as in Slurm is told by name: in a simulation it may be anybody.

@@ -140,12 +140,12 @@ def obstacle(known: OwnerLimits, job: RunningUse, wish: Wish, enforced: Collecti
     return _not_known(known.unknown) if known.unknown else None
 
 
-def after(known: Sequence[OwnerLimits], owner: Owner, job: RunningUse, growth: Growth) -> list[OwnerLimits]:
+def after(known: Sequence[OwnerLimits], owner: Owner, job: RunningUse, growth: Wish) -> list[OwnerLimits]:
     """The limits of all these owners as they will be when `growth` has been granted to this one: so that many can be
     judged by one look, and not all of them get the same last node."""
     mine = next((one for one in known if one.owner == owner), None)
     extra = None if mine is None else _Extra.of(job, growth, _usage_factor(mine))
-    if extra is None or mine is None:
+    if extra is None or mine is None or extra.shared is not Sharing.IN_USE:
         return list(known)
     touched = {(holder.kind, holder.name) for holder in (*mine.qos, *mine.associations)}
 

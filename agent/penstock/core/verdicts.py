@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.api import Job, Owner, OwnerLimits, Reason, Reservation, SiteConfig, Snapshot
-from penstock.core.ownlimits import Extension, Growth, RunningUse, Wish, after, held, obstacle, owner_of
+from penstock.core.ownlimits import Extension, RunningUse, Wish, after, held, obstacle, owner_of
 from penstock.core.reserved import leaving, reserved
 from penstock.errors import PenstockError
 from penstock.host.clock import Clock
@@ -30,12 +30,28 @@ _SITE_AGE: Final = 60.0  # s; whether limits are enforced changes with a new sta
 
 @dataclass(slots=True)
 class _Known:
-    """What owners may have, as of an instant, and what their jobs count for."""
+    """What owners may have, as of an instant, and what their jobs count for. `granted` has what was granted since, in
+    its order: whose it was, what the job held, and what it got."""
 
     at: float = float("-inf")
     limits: dict[Owner, OwnerLimits] = field(default_factory=dict)
     charges: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     reservations: Sequence[Reservation] | None = None
+    granted: list[tuple[Owner, RunningUse, Wish]] = field(default_factory=list)
+
+    def count(self, owner: Owner, has: RunningUse, wish: Wish) -> None:
+        """It is granted: those who come next count with it."""
+        self.granted.append((owner, has, wish))
+        self._add(owner, has, wish)
+
+    def _add(self, owner: Owner, has: RunningUse, wish: Wish) -> None:
+        self.limits = {one.owner: one for one in after(list(self.limits.values()), owner, has, wish)}
+
+    def counting(self, granted: Sequence[tuple[Owner, RunningUse, Wish]]) -> _Known:
+        """The same, to which Slurm has not yet added what was granted in this second."""
+        for each in granted:
+            self.count(*each)
+        return self
 
 
 class Verdicts:
@@ -86,8 +102,8 @@ class Verdicts:
         has = held(job, companions, known.charges if site.enforced else None, self._clock.now())
         found = (obstacle(known.limits[one], has, wish, site.enforced) for one in owners)
         why = next((reason for reason in found if reason is not None), None)
-        if why is None and counts and isinstance(wish, Growth):
-            self._count(owner, has, wish)
+        if why is None and counts:
+            known.count(owner, has, wish)
         return why
 
     async def _kept(self, job: Job, companions: Collection[Job], wish: Extension, seen: Snapshot) -> Reason | None:
@@ -100,10 +116,6 @@ class Verdicts:
         now, until = self._clock.now(), job.start + wish.time_limit
         return leaving(seen.nodes, sorted(nodes)) or reserved(self._known.reservations, job, nodes, until, now)
 
-    def _count(self, owner: Owner, has: RunningUse, wish: Growth) -> None:
-        later = after(list(self._known.limits.values()), owner, has, wish)
-        self._known.limits = {one.owner: one for one in later}
-
     async def _learn(self, wanted: Sequence[Owner], jobs: Sequence[Job], seen: Snapshot, *, limited: bool) -> None:
         """Read the limits of all who may come next, unless they are known as of this second. Where the cluster holds
         nobody to limits of accounting, only partitions have some."""
@@ -112,6 +124,8 @@ class Verdicts:
         fresh = 0 <= now - known.at < FRESH
         if fresh and known.limits.keys() >= set(wanted) and (not limited or numbers <= known.charges.keys()):
             return
+        if fresh:  # one more comes in the same second
+            wanted, numbers = [*known.limits, *wanted], numbers | known.charges.keys()
         others = [job for n in self.others() if (job := seen.jobs.get(n)) is not None and not job.state.ended]
         owners = list(dict.fromkeys([*wanted, *map(owner_of, others)]))
         if limited:
@@ -120,4 +134,5 @@ class Verdicts:
         else:
             places = {partition.name: partition for partition in await self._reader.partitions()}
             limits, charges = [OwnerLimits(one, places.get(one.partition)) for one in owners], {}
-        self._known = _Known(now, {one.owner: one for one in limits}, charges)
+        made = _Known(known.at if fresh else now, {one.owner: one for one in limits}, charges)
+        self._known = made.counting(known.granted) if fresh else made

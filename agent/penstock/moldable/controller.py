@@ -42,6 +42,8 @@ _LIMITS: Final = ("Assoc", "QOS", "PartitionNodeLimit", "PartitionTimeLimit")
 """How Slurm's reasons begin of jobs that ask for more than their owner may have."""
 _UNSEEN: Final = 10.0
 """Seconds within which a look at Slurm shows a job that was submitted."""
+_REASON_AGE: Final = 10.0
+"""Seconds within which Slurm looks at a job that has changed."""
 _REST: Final = 3600.0
 """Seconds until it is tried again."""
 
@@ -184,6 +186,8 @@ class MoldableController:
         me = self._jobs[row.id]
         nodes = row.least_nodes
         others = any(shape.nodes != nodes for shape in me.open_shapes)
+        if self._clock.now() - me.since < _REASON_AGE:
+            return []  # it may be the reason of the size that it had before
         if not row.reason.startswith(_LIMITS) or nodes in me.refused or me.shape(nodes) is None or not others:
             return []
         self._put(me.without(nodes))
@@ -205,7 +209,10 @@ class MoldableController:
         else:
             return []
         payload: Payload = {"job": row.id, "nodes": shape.nodes, "limit": shape.limit}
-        judged = not (await self._executor.verdicts.site()).operator
+        try:
+            judged = self._executor.is_own(row) and not (await self._executor.verdicts.site()).operator
+        except PenstockError:
+            return []  # Slurm does not say now what it judges
         act = Mold(KnownJob.of(row), Shape(shape.nodes, shape.limit, judged))
         if not await self._act(replace(me, asked=shape.nodes), payload, act, row, seen):
             return [] if self._denied is None else [Decision(Verb.HOLD, _subject(row.id), (self._denied,))]

@@ -187,12 +187,14 @@ def as_seen(job: int) -> tuple[str, float | None]:
     try:
         done = subprocess.run(
             ["squeue", "-h", "--me", "-t", "all", "-j", str(job), "-o", "%V %j"],
+            env={**os.environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"},  # local time is ambiguous twice a year
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SQUEUE,
             check=True,
         )
-        time, _, name = done.stdout.decode(errors="replace").strip("\n").partition(" ")
+        line = done.stdout.decode(errors="replace").partition("\n")[0]  # an array's tasks have a line each
+        time, _, name = line.partition(" ")
         return name, parse_time(time)
     except (OSError, subprocess.SubprocessError, ParseError):
         return "", None

@@ -15,6 +15,7 @@ from functools import lru_cache
 from penstock.slurm.hostlist import HostListError, ParseError, compress_hosts, expand_hosts
 from penstock.slurm.states import NodeState, parse_job_state, parse_node_state
 
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 __all__ = [
     "HostListError",
     "NodeState",
@@ -24,6 +25,7 @@ __all__ = [
     "compress_hosts",
     "expand_hosts",
     "format_minutes",
+    "is_plain_name",
     "parse_amount",
     "parse_array_tasks",
     "parse_config",
@@ -106,6 +108,11 @@ _COUNT = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?([KMG]?)(?:-[0-9.]{1,15}[K
 
 
 @lru_cache(_REMEMBERED)
+def is_plain_name(text: str) -> bool:
+    """Whether Slurm's options take a name as it is, of a job or a cluster: a comma would make two of it."""
+    return _PLAIN_NAME.fullmatch(text) is not None
+
+
 def parse_count(text: str) -> int:
     """A number of nodes or CPUs; `2-4` gives the least that is asked for, `2K` 2048 (Slurm shortens multiples)."""
     match = _COUNT.fullmatch(text.strip())

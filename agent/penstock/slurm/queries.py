@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -36,7 +35,7 @@ from penstock.slurm.clocks import ControllerClock, since_boot
 from penstock.slurm.commands import CommandResult, CommandRunner
 from penstock.slurm.limit_queries import read_limits
 from penstock.slurm.meter import Meter
-from penstock.slurm.parse import ParseError, parse_tres
+from penstock.slurm.parse import ParseError, is_plain_name, parse_tres
 from penstock.slurm.privacy import OVERSEERS, Privacy, coordinators_from_text, privacy_from_config
 from penstock.slurm.refusals import classify
 from penstock.slurm.texts import texts_from_json
@@ -45,7 +44,6 @@ __all__ = ["CliQueries", "checked_name", "understood"]
 
 # How long the look at the site waits for accounting, which only adds to it (seconds).
 _ACCOUNTING_PATIENCE = 5.0
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 _NO_ACCOUNTING = "not running a supported accounting_storage plugin"
 
 _MOST_NAMED = 1000  # jobs on one command line
@@ -136,7 +134,7 @@ class CliQueries:
 
     def on(self, cluster: str) -> Self:
         """See `Backend.on`. Requests of both are counted together; the time limit is the same."""
-        if not _NAME.fullmatch(cluster) or cluster == "all":  # which `-M` would take for several
+        if not is_plain_name(cluster) or cluster == "all":  # which `-M` would take for several
             raise NoCluster(f"{cluster!r} cannot be the name of a cluster")
         view = type(self)(name=self.name, user=self._user, timeout=self._limit)
         view._runner = self._runner
@@ -514,7 +512,7 @@ def _usual(allowed: str) -> str:
 
 def checked_name(name: str) -> str:
     """The name, if it is one that Slurm's options take as it is (a comma would make two of it)."""
-    if not _NAME.fullmatch(name):
+    if not is_plain_name(name):
         raise Infeasible(f"a job name that Penstock gives is made of letters, digits and ._- only, not {name!r}")
     return name
 

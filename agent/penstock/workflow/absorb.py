@@ -8,6 +8,7 @@ from dataclasses import replace
 from penstock.api import Job, JobState, Reason
 from penstock.values.backoff import backoff
 from penstock.waits.causes import noted
+from penstock.workflow.identity import first_submission
 from penstock.workflow.instructions import Cancel
 from penstock.workflow.intervals import begun, ended
 from penstock.workflow.seen import UNSEEN_TRIES, look_up, ran
@@ -37,8 +38,8 @@ def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     if number is None:
         return run
     job, record = turn.view.jobs.get(number), turn.view.records.get(number)
-    if job is not None and job.submit != stage.born:
-        stage = replace(stage, born=job.submit)
+    if job is not None:
+        stage = updated(stage, born=first_submission(stage.born, turn.view.rows(number) or (job,)))
         run = run.put(i, stage)
     if stage.phase is StagePhase.DONE and job is not None:
         return _reopened(turn, run, i, job)
@@ -146,6 +147,9 @@ def _requeued(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
 def _reopened(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
     """A completed job that somebody has put back into the queue has to complete again, if nobody built on it yet."""
     stage = run.stages[i]
+    if turn.revived(stage):
+        turn.note(stage.name, "revived", f"slurmctld has lost the end of job {job.id} in a crash: it is not run again")
+        return run if job.id in run.discarded else run.without(job.id, stage.born, stage.called)
     begun = any(i in other.after and other.start is not None for other in run.stages)
     if job.state.ended or job.state is JobState.UNKNOWN or job.restarts <= stage.restarts or begun:
         return run

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from penstock.core.pace import at_once
 from penstock.errors import NotFound, UserError
+from penstock.slurm.parse import is_plain_name
 from penstock.workflow.cuts import singles
 from penstock.workflow.documents import in_order
 from penstock.workflow.expectations import took_in
@@ -48,7 +49,6 @@ LONGEST_OPEN: Final = 30 * 86400.0
 """Seconds that a workflow may wait for more stages."""
 _MOST_TEXT: Final = 2_000_000  # characters
 _LONGEST_NAME: Final = 40
-_LONGEST_CALLED: Final = 1024  # characters of a job's name in Slurm
 _LAST: Final = 2.0**32  # no begin time is later (epoch s)
 
 
@@ -220,7 +220,9 @@ def identity_of(data: Mapping[str, Any]) -> tuple[str, float | None]:
     """What a job is called, and when it was submitted, from what came in as JSON: older commands say neither. Raises
     ValueError or TypeError."""
     called, born = str(data.get("called_in_slurm", "")), data.get("born")
-    if len(called) > _LONGEST_CALLED or (born is not None and not 0 <= float(born) <= _LAST):
+    if not is_plain_name(called):
+        called = ""  # nobody can ask for it
+    if born is not None and not 0 <= float(born) <= _LAST:
         raise ValueError(f"a job called {called[:60]!r}, submitted at {born}")
     return called, None if born is None else float(born)
 

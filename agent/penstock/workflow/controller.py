@@ -21,6 +21,7 @@ from penstock.api import Decision, Geometry, Job, Reason, Snapshot, Verb
 from penstock.core.executor import Executor
 from penstock.core.observe import Observer
 from penstock.core.pace import Pace, at_once
+from penstock.core.verdicts import FRESH
 from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError, StoreError, UserError
 from penstock.future.cluster import Cluster
 from penstock.future.past import ENOUGH, QueuePast
@@ -45,7 +46,7 @@ from penstock.workflow.cuts import place_units
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.expectations import expected_by
 from penstock.workflow.forecast import better_cut
-from penstock.workflow.identity import Recognition, claims, named, outlived, recognise, records_of
+from penstock.workflow.identity import JobClaim, Recognition, claims, named, outlived, recognise, records_of
 from penstock.workflow.instructions import Finished, Lookup, Observe, RunStep, SlurmView, as_one, tasks_of
 from penstock.workflow.intervals import begun, ended, lasts
 from penstock.workflow.measure import Measure, check_room, measured
@@ -64,6 +65,9 @@ _log = get_logger(__name__)
 
 # What it costs to write down a run, and each stage of it, as work of a pass (`Pace`).
 _SAVED, _SAVED_STAGE = 30, 5
+# Numbers by which a crash takes slurmctld back at most; what is farther is another count (MaxJobId, another cluster).
+_MOST_FORGOTTEN = 10_000
+_MOST_NAMED = 20_000  # jobs whose names are remembered as asked for
 _AGENTS_OWN = -1  # whose share those count for that the agent submits
 
 
@@ -136,7 +140,9 @@ class WorkflowController:
         self._left = False  # the last pass has left something to the next, for want of room
         self._measures: dict[int, tuple[WorkflowRun, Measure]] = {}
         self._stepped: dict[int, _Stepped] = {}
-        self._forgotten: set[int] = set()  # numbers that slurmctld has yet to give out again
+        # Jobs whose numbers slurmctld has yet to give out again, and answers to whether a job has its name.
+        self._forgotten: set[tuple[int, str, float | None]] = set()
+        self._named: dict[tuple[int, str, float], None] = {}
         self._tasks: tuple[Snapshot | None, Mapping[int, Sequence[Job]]] = (None, {})
         self._expected: tuple[Snapshot | None, dict[Geometry, float]] = (None, {})
         self._failures = store.errors
@@ -562,8 +568,7 @@ class WorkflowController:
         if lasts(run.pauses):
             run = replace(run, pauses=ended(run.pauses, now))
             self.book.save(run)
-        others = await self._recognised(run, snapshot)
-        view = self._view(run, snapshot, down, others)
+        view = self._view(run, snapshot, down, *await self._recognised(run, snapshot))
         step = await self._decide(run, view, pace)
         if self.runs.get(number) is not run:
             return []  # its user has changed it meanwhile, and asked for a pass by that
@@ -601,28 +606,54 @@ class WorkflowController:
             self._tasks = snapshot, tasks_of(snapshot)
         return self._tasks[1]
 
-    async def _recognised(self, run: WorkflowRun, snapshot: Snapshot) -> frozenset[int]:
-        """The numbers of the run's jobs under which the look shows other jobs. Raises PenstockError where Slurm does
-        not say what a job is called."""
+    async def _recognised(self, run: WorkflowRun, snapshot: Snapshot) -> tuple[frozenset[int], frozenset[int]]:
+        """The numbers of the run's jobs under which the look shows what is not theirs, and those of these that are
+        proved to be other jobs'. Raises PenstockError where Slurm does not say what a job is called."""
         tasks = self._tasks_in(snapshot)
-        others = set()
+        hidden, proved = set(), set()
         for claim in claims(run):
             head = snapshot.jobs.get(claim.number)
             rows = [*([] if head is None else [head]), *tasks.get(claim.number, ())]
             told = recognise(claim, rows) if rows else Recognition.OURS
-            if told is Recognition.ASK:
-                found = await self._backend.find(claim.name, run.uid if run.owned else None)
-                told = Recognition.OURS if named(claim, rows, found) else Recognition.ANOTHER
-            if told is Recognition.ANOTHER:
-                others.add(claim.number)
-            elif rows:
-                self._forgotten.discard(claim.number)
-        return frozenset(others)
+            if told is Recognition.ASK and await self._bears_its_name(run, claim, rows):
+                told = Recognition.OURS
+            if told is Recognition.OURS:
+                continue
+            hidden.add(claim.number)
+            # The name may have been asked for when Slurm had forgotten the job, or its owner may have changed it.
+            if not claim.requeued(rows) and (told is Recognition.ANOTHER or await self._is_there_still(rows)):
+                proved.add(claim.number)
+        return frozenset(hidden), frozenset(proved)
+
+    async def _bears_its_name(self, run: WorkflowRun, claim: JobClaim, rows: Sequence[Job]) -> bool:
+        """Whether what the look shows under the number is the job, by its name: asked once for each submission time."""
+        known = (claim.number, claim.name, rows[0].submit)
+        if known not in self._named:
+            found = await self._backend.find(claim.name, run.uid if run.owned else None)
+            if not named(claim, rows, found) and not claim.answers(rows):
+                return False
+            self._named[known] = None
+            while len(self._named) > _MOST_NAMED:
+                del self._named[next(iter(self._named))]
+        return True
+
+    async def _is_there_still(self, rows: Sequence[Job]) -> bool:
+        """Whether Slurm shows a job still, after it was asked for its name."""
+        asked = self._clock.now()
+        seen = await self._observer.look(FRESH)
+        now = {(job.id, job.submit) for job in seen.jobs.values()}
+        return seen.usable and seen.taken_at >= asked and any((row.id, row.submit) in now for row in rows)
 
     def _view(
-        self, run: WorkflowRun, snapshot: Snapshot, down: frozenset[str], others: frozenset[int] = frozenset()
+        self,
+        run: WorkflowRun,
+        snapshot: Snapshot,
+        down: frozenset[str],
+        others: frozenset[int] = frozenset(),
+        proved: frozenset[int] = frozenset(),
     ) -> SlurmView:
-        """What the run is shown; under the numbers of `others` are jobs that are none of its own."""
+        """What the run is shown; under the numbers of `others` is nothing of its own, and of those `proved` its jobs
+        are lost."""
         rows, tasks = snapshot.jobs, self._tasks_in(snapshot)
         if others:
             rows = {n: job for n, job in rows.items() if n not in others and job.array_job not in others}
@@ -644,7 +675,12 @@ class WorkflowController:
             partitions=snapshot.partitions,
             down=down,
             tasks=tasks,
-            lost=frozenset({*others, *lost, *(n for n in watched if n in self._forgotten)}),
+            lost=frozenset(
+                n
+                for n, claim in watched.items()
+                if (n in proved or n in lost or (n, claim.name, claim.submit) in self._forgotten)
+                and (n in run.discarded or claim.sent < snapshot.taken_at)  # else the look may be older than the job
+            ),
             unknown=frozenset(job for job in run.discarded if self._unknown[job] >= UNSEEN_TRIES),
         )
         for job in watched:
@@ -698,7 +734,7 @@ class WorkflowController:
         ended = {job for job in asked if job in known and known[job].state.ended}
         self._unknown.update(job for job in asked if job not in known)
         enough = False  # now that nobody knows one of them a pass can conclude something
-        missing: set[int] = set()
+        missing: set[tuple[int, str, float | None]] = set()
         for number, run in list(self.runs.items()):
             await pace.after(len(run.stages))
             if self.runs.get(number) is not run or asked.isdisjoint(run.jobs()):
@@ -709,13 +745,13 @@ class WorkflowController:
             )
             unknown = [s for s in stages if s.asked >= UNSEEN_TRIES and s.job in asked and s.job not in known]
             enough |= any(s.asked == UNSEEN_TRIES for s in unknown)
-            missing |= {s.job for s in unknown if s.job is not None}
+            missing |= {(s.job, s.called, s.born) for s in unknown if s.job is not None}
             self.book.save(replace(run, stages=stages))
         enough |= await self._has_forgotten(missing)
         if ended or enough:
             self._wake("accounting answered")
 
-    async def _has_forgotten(self, jobs: Collection[int]) -> bool:
+    async def _has_forgotten(self, jobs: Collection[tuple[int, str, float | None]]) -> bool:
         """Whether slurmctld has not given out the numbers of some of these jobs yet, which neither the queue nor
         accounting knows: it has lost them in a crash."""
         if not jobs:
@@ -725,7 +761,7 @@ class WorkflowController:
         except PenstockError as e:
             _log.info("Slurm does not say which number the next job gets", why=str(e))
             return False
-        found = set() if following is None else {job for job in jobs if job >= following}
+        found = set() if following is None else {job for job in jobs if 0 <= job[0] - following < _MOST_FORGOTTEN}
         self._forgotten |= found
         return bool(found)
 

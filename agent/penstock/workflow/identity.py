@@ -4,7 +4,8 @@ A slurmctld that crashed has lost its last seconds, and gives the numbers of the
 keeps, beside the number, the submission time of the look that first showed its job, and the name that it was given.
 Slurm moves the submission time when a job is requeued, and counts that; so another time is the same job only where it
 has been requeued since and has the name. Anything else under the number is another job: it is left alone, and
-what was the stage's is gone.
+what was the stage's is gone. Where a plug-in of the site has changed the name, a job that was submitted when ours was
+is believed to be ours.
 """
 
 from __future__ import annotations
@@ -13,12 +14,27 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from penstock.api import AccountingRecord, Job
 from penstock.core.acts import KnownJob
 from penstock.workflow.state import WorkflowRun
 
-__all__ = ["JobClaim", "Recognition", "claims", "known_job", "named", "outlived", "recognise", "records_of"]
+__all__ = [
+    "JobClaim",
+    "Recognition",
+    "claims",
+    "first_submission",
+    "known_job",
+    "named",
+    "outlived",
+    "recognise",
+    "records_of",
+]
+
+
+_SUBMITTED_WITHIN: Final = 60.0
+"""Seconds that sbatch may take to answer."""
 
 
 class Recognition(Enum):
@@ -40,6 +56,15 @@ class JobClaim:
     restarts: int
     unique: bool
     sent: float = math.inf
+
+    def answers(self, rows: Sequence[Job]) -> bool:
+        """Whether these rows, which do not have its name, may be ours all the same: they were submitted when sbatch
+        submitted ours, by the clocks of both hosts."""
+        return self.submit is None and any(self.sent - _SUBMITTED_WITHIN <= row.submit <= self.sent for row in rows)
+
+    def requeued(self, rows: Sequence[Job]) -> bool:
+        """Whether a requeue may have moved the submission time of what these rows show."""
+        return self.submit is not None and any(row.restarts > self.restarts for row in rows)
 
 
 def claims(run: WorkflowRun) -> Iterator[JobClaim]:
@@ -63,7 +88,7 @@ def recognise(claim: JobClaim, rows: Sequence[Job]) -> Recognition:
         return Recognition.OURS
     if claim.unique and claim.name:
         return Recognition.ASK
-    if any(row.restarts > claim.restarts for row in rows):
+    if claim.requeued(rows):
         return Recognition.ASK if claim.name else Recognition.OURS
     return Recognition.ANOTHER
 
@@ -71,6 +96,15 @@ def recognise(claim: JobClaim, rows: Sequence[Job]) -> Recognition:
 def named(claim: JobClaim, rows: Sequence[Job], found: Collection[int]) -> bool:
     """Whether the jobs of its name (`found`; of an array's tasks that have begun each by itself) are these rows."""
     return claim.number in found or any(row.id in found for row in rows)
+
+
+def first_submission(born: float | None, rows: Sequence[Job]) -> float:
+    """What to know a job by after a look that shows these rows of it: of an array the earliest, as those of its tasks
+    that were requeued have later ones."""
+    submitted = [row.submit for row in rows]
+    if born is not None and any(row.array_job is not None for row in rows):
+        submitted.append(born)
+    return min(submitted)
 
 
 def records_of(claim: JobClaim, record: AccountingRecord) -> bool:
@@ -92,4 +126,6 @@ def known_job(run: WorkflowRun, number: int, me: int) -> KnownJob:
     """What the executor is to look for before it changes one of the run's jobs; `me` is the agent's uid."""
     claim = next((one for one in claims(run) if one.number == number), None)
     uid = run.uid if run.owned else me
-    return KnownJob(number, uid) if claim is None else KnownJob(number, uid, claim.submit, claim.name)
+    if claim is None:
+        return KnownJob(number, uid)
+    return KnownJob(number, uid, claim.submit, claim.name, claim.restarts)

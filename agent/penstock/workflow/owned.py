@@ -23,9 +23,10 @@ from typing import Any
 from penstock.api import Job, JobState, Reason, plural
 from penstock.waits.base import Estimate
 from penstock.waits.causes import noted
+from penstock.workflow.identity import first_submission
 from penstock.workflow.instructions import Change, Instruction, Release, Requeue, SlurmView
 from penstock.workflow.intervals import begun, ended
-from penstock.workflow.reading import SiteRules, failed_on, parents_named
+from penstock.workflow.reading import SiteRules, parents_named
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.seen import UNSEEN_TRIES, look_up, ran
 from penstock.workflow.state import Kept, RunPhase, StagePhase, StageRun, WorkflowRun, updated
@@ -83,7 +84,7 @@ def _absorbed(turn: Turn, run: WorkflowRun, stage: StageRun, number: int, rows: 
         starts = [row.start for row in ended if row.start is not None]
         ends = [row.end for row in ended if row.end is not None]
         code = 0 if state is JobState.COMPLETED else None
-        return _concluded(_seen(stage, ended[0]), state, min(starts, default=None), max(ends, default=None), code)
+        return _concluded(_seen(stage, ended[0], rows), state, min(starts, default=None), max(ends, default=None), code)
     if record is not None and record.state.ended:
         stage = replace(stage, eligible=record.eligible, submitted=record.submit)
         place = {"partition": record.partition, "qos": record.qos, "account": record.account}
@@ -107,10 +108,11 @@ def _own(stage: StageRun, **changes: Any) -> StageRun:  # noqa: ANN401
     return updated(stage, own=updated(stage.mine, **changes))
 
 
-def _seen(stage: StageRun, job: Job) -> StageRun:
+def _seen(stage: StageRun, job: Job, rows: Sequence[Job]) -> StageRun:
     place = {"partition": job.partition, "qos": job.qos, "account": job.account}
     stage = _own(stage, **place, nodes=job.num_nodes, limit=job.time_limit)
-    return updated(stage, submitted=job.submit, born=job.submit, eligible=job.eligible, restarts=job.restarts)
+    known = {"born": first_submission(stage.born, rows), "restarts": min(row.restarts for row in rows)}
+    return updated(stage, submitted=job.submit, eligible=job.eligible, **known)
 
 
 def _alive(stage: StageRun, live: Sequence[Job], taken_at: float) -> StageRun:
@@ -124,7 +126,7 @@ def _alive(stage: StageRun, live: Sequence[Job], taken_at: float) -> StageRun:
     else:
         waits = stage.mine.kept and stage.released is None and (live[0].held or live[0].put_off)
         phase, start = (StagePhase.WAITING if waits else StagePhase.QUEUED), None
-    return updated(_seen(stage, running[0] if running else live[0]), phase=phase, start=start)
+    return updated(_seen(stage, running[0] if running else live[0], live), phase=phase, start=start)
 
 
 def _hindered(turn: Turn, stage: StageRun, job: Job) -> StageRun:
@@ -206,9 +208,7 @@ def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         return run
     named = parents_named(job.dependency)
     former = [old for parent in parents for old in parent.mine.former if str(old) in named]
-    # It had completed, and slurmctld has lost that: it would take the job's end for a failure.
-    over = failed_on(job.dependency)
-    former += [p.job for p in parents if p.phase is StagePhase.DONE and p.job is not None and p.job in over]
+    former += sorted(turn.forgotten_ends(job.dependency, parents))
     lost = [parent for parent in open_ if str(parent.job) not in named]
     unsure = next((parent for parent in lost if parent not in sure), None)
     if unsure is not None:

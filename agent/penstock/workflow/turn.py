@@ -11,7 +11,7 @@ from penstock.waits.base import Estimate
 from penstock.waits.causes import Cause, learnable
 from penstock.workflow.guard import Guard
 from penstock.workflow.instructions import Cancel, Instruction, Observe, SlurmView
-from penstock.workflow.reading import SiteRules, observed_wait
+from penstock.workflow.reading import SiteRules, failed_on, observed_wait, parents_named
 from penstock.workflow.scripts import job_spec
 from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 from penstock.workflow.strategy import Strategy
@@ -53,6 +53,24 @@ class Turn:
         job = None if stage.job is None else self.view.jobs.get(stage.job)
         if stage.phase is StagePhase.QUEUED and job is not None and job.pending and job.held:
             self.note(stage.name, "held", f"job {job.id} is left alone: it is held ({job.reason})")
+
+    def revived(self, stage: StageRun) -> bool:
+        """Whether a job that has completed is there as if it had not, without a requeue: slurmctld lost its end in a
+        crash, and may run it again."""
+        job = None if stage.job is None else self.view.jobs.get(stage.job)
+        done = stage.phase is StagePhase.DONE
+        return done and job is not None and job.state in NOT_OVER and job.restarts <= stage.restarts
+
+    def forgotten_ends(self, dependency: str, parents: Sequence[StageRun]) -> set[int]:
+        """Jobs of these parents that have completed, and on which a job with this dependency waits all the same:
+        slurmctld takes them for failed, or for still to come."""
+        failed = failed_on(dependency)
+        ended = [p for p in parents if p.phase is StagePhase.DONE and p.job is not None]
+        return {
+            p.job
+            for p in ended
+            if p.job is not None and (p.job in failed or (self.revived(p) and str(p.job) in parents_named(dependency)))
+        }
 
     def at_work(self, job: int | None) -> bool:
         """Whether the view shows the job in a state before its end."""

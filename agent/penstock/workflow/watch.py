@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from penstock.api import Job, Reason
 from penstock.workflow.instructions import Change, Release
-from penstock.workflow.reading import failed_on, names_parent
+from penstock.workflow.reading import names_parent
 from penstock.workflow.scripts import dependency_text
 from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 from penstock.workflow.strategy import expected_ends, names
@@ -160,9 +160,7 @@ def _dependent(turn: Turn, run: WorkflowRun, i: int, job: Job) -> None:
         return
     if stage.looked_at is not None and turn.view.taken_at <= stage.looked_at:
         return
-    ended = {p.job for p in run.parents(i) if p.job is not None and p.phase is StagePhase.DONE}
-    done = ended & failed_on(job.dependency)
-    if done:
+    if done := turn.forgotten_ends(job.dependency, run.parents(i)):
         live = _live_jobs(run, i)
         text = f"job {min(done)} had completed, which slurmctld has lost: job {job.id} no longer waits for it"
         tie = stage.tie if live else Tie.NONE

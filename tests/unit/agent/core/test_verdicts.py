@@ -239,3 +239,28 @@ def test_a_clock_that_is_set_back_makes_no_old_limits_new():
     clock.at -= 7200.0
     with pytest.raises(NotPermitted, match="MaxWall"):
         asyncio.run(executor.act(one, "job", {}, Concern("malleable", 7)))
+
+
+def test_longer_limits_of_one_second_count_with_each_other():
+    slurm = Slurm(limits_of=(Limit("GrpTRESRunMins", 25.0, "node", 20.0),))
+    slurm.rows[3] = replace(RUNS, id=3)
+    executor = Executor(Store(":memory:"), ManualClock(200.0), slurm, look=slurm.look)
+
+    async def both():
+        for row in (RUNS, slurm.rows[3]):  # two nodes for two minutes more, each
+            act = SetLimit(KnownJob.of(row), Extension(720.0))
+            await executor.act(act, f"job {row.id}/limit", {}, Concern("malleable", 7))
+
+    with pytest.raises(NotPermitted, match="GrpTRESRunMins"):
+        asyncio.run(both())
+    assert len(slurm.done) == 1
+
+
+def test_a_job_that_was_requeued_since_it_was_seen_is_the_same_under_its_name():
+    slurm = Slurm(named={"stage-a": (1,)})
+    slurm.rows[1] = replace(RUNS, submit=900.0, restarts=1)
+    act(slurm, CancelJob(KnownJob(1, 7, 50.0, "stage-a")), ends=True)
+    for known in (KnownJob(1, 7, 50.0, "other"), KnownJob(1, 7, 50.0), KnownJob(1, 7, 50.0, "stage-a", restarts=1)):
+        with pytest.raises(NotFound):
+            act(slurm, CancelJob(known), ends=True)
+    assert len(slurm.done) == 1

@@ -128,9 +128,14 @@ def test_what_a_command_says_of_a_job_is_checked(born):
     stage = {"name": "a", "job": 1, "after": [], "called_in_slurm": "x", "born": born}
     with pytest.raises(Exception, match="registration"):
         registration({"workflow": "w", "strategy": "asa", "stages": [stage]}, 0.0)
-    link = {"called": "a", "job": 1, "at": 0.0, "called_in_slurm": "x" * 2000}
-    with pytest.raises(Exception, match="chain"):
-        read_links({"links": [link]}, 0.0)
+
+
+@pytest.mark.parametrize("name", ["my job", "cp2k:relax", "größe", "x" * 2000, "a,b"])
+def test_a_name_that_cannot_be_asked_for_is_none(name):
+    """Its job is known by its submission time and its requeues alone."""
+    link = {"called": "a", "job": 1, "at": 0.0, "called_in_slurm": name, "born": 5.0}
+    assert [(one.name, one.born) for one in read_links({"links": [link]}, 0.0)] == [("", 5.0)]
+    assert recognise(claim(unique=False, name=""), [row(1200.0, restarts=1)]) is Recognition.OURS
 
 
 def test_a_stage_is_not_kept_by_a_parent_whose_end_slurmctld_has_lost():
@@ -165,3 +170,25 @@ def test_a_job_that_had_ended_at_its_first_look_is_known_too():
     d.submit(1000, 1)
     d.step(1010.0, job(1, "COMPLETED", start=1001.0, end=1009.0))
     assert (d.run.stage("project").phase, d.run.stage("project").born) == (StagePhase.DONE, 1000.0)
+
+
+def test_a_job_that_has_completed_is_not_run_again_because_slurmctld_has_lost_that():
+    d = Driver("eager")
+    d.step(1000.0)
+    d.run = d.runner.submitted(d.run, "project", 1, 1000.0, "p.1")
+    d.step(1001.0, job(1))
+    d.run = d.runner.submitted(d.run, "merge", 2, 1002.0, "m.1")
+    waits = job(2, dependency="afterok:1(unfulfilled)", reason="Dependency")
+    d.step(1010.0, job(1, "COMPLETED", start=1003.0, end=1009.0), waits)
+    orders = d.step(1100.0, job(1), waits)
+    assert [(o.job, o.dependency) for o in orders if isinstance(o, Change)] == [(2, "")]
+    assert d.run.discarded == (1,) and "revived" in d.notes
+    assert [o.job for o in d.step(1110.0, job(1), job(2)) if isinstance(o, Cancel)] == [1]
+
+
+def test_one_that_was_put_back_by_a_person_is():
+    d = Driver("perstage")
+    d.submit(1000, 1)
+    d.step(1010.0, job(1, "COMPLETED", start=1001.0, end=1009.0))
+    d.step(1100.0, job(1, submit=1050.0, restarts=1))
+    assert d.phases()[0] == "queued" and d.run.discarded == ()
