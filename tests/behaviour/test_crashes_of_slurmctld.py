@@ -40,7 +40,7 @@ def crash(slurm: Cluster) -> None:
 def test_numbers_of_the_last_seconds_are_given_out_again(slurm: Cluster) -> None:
     """A job that was submitted right before a crash is gone, NEXT_JOB_ID is back, and a later job gets its number.
 
-    Releases seen: 22.05.8.
+    Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: slurmctld saves each job before sbatch is answered.
     Relied on by: penstock.workflow.identity, penstock.workflow.controller (`_has_forgotten`).
     """
@@ -57,7 +57,7 @@ def test_numbers_of_the_last_seconds_are_given_out_again(slurm: Cluster) -> None
 def test_a_begin_time_that_was_brought_forward_is_lost(slurm: Cluster) -> None:
     """A job that was kept back by its begin time, and let go right before a crash, is kept back again.
 
-    Releases seen: 22.05.8.
+    Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: what scontrol has answered is on disk.
     Relied on by: penstock.workflow.owned (a lost release is repeated).
     """
@@ -76,7 +76,7 @@ def test_a_begin_time_that_was_brought_forward_is_lost(slurm: Cluster) -> None:
 def test_a_requeue_moves_the_submission_time_and_the_count_at_once(slurm: Cluster) -> None:
     """No look shows a requeued job with its new submission time and the old count of restarts.
 
-    Releases seen: 22.05.8.
+    Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: the count changes when the job starts again.
     Relied on by: penstock.workflow.identity (`recognise`), penstock.moldable.model (`is_job`).
     """
@@ -96,7 +96,7 @@ def test_a_requeue_moves_the_submission_time_and_the_count_at_once(slurm: Cluste
 def test_scancel_by_a_number_and_a_name_wants_both(slurm: Cluster) -> None:
     """scancel with a number and --name ends the job only where it has that name, and says nothing where it has not.
 
-    Releases seen: 22.05.8.
+    Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: the number is enough, or each of the two selects jobs by itself.
     Relied on by: dmr.node_requests (the number of a job that was granted may be another job's by now).
     """

@@ -41,7 +41,7 @@ def state(slurm: Cluster, job: str) -> tuple[str, str]:
 def test_an_operator_s_time_limit_is_not_held_to_max_wall(slurm: Cluster, limits: SiteLimits) -> None:
     """A job whose time limit an Operator has set beyond its QOS's MaxWall starts, with DenyOnLimit as well.
 
-    Releases seen: 22.05.8.
+    Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: it waits with QOSMaxWallDurationPerJobLimit, as under the owner's own change.
     Relied on by: penstock.core.verdicts (Slurm does not judge what an Operator sets).
     """
@@ -54,7 +54,7 @@ def test_an_operator_s_time_limit_is_not_held_to_max_wall(slurm: Cluster, limits
 def test_an_owner_s_time_limit_beyond_max_wall_is_taken_and_waits_for_ever(slurm: Cluster, limits: SiteLimits) -> None:
     """A job whose owner has set a limit beyond MaxWall is changed, and waits.
 
-    Releases seen: 22.05.8.
+    Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: the change is refused.
     Relied on by: penstock.moldable.controller (a shape that is refused like that is taken back).
     """
@@ -67,7 +67,7 @@ def test_an_owner_s_time_limit_beyond_max_wall_is_taken_and_waits_for_ever(slurm
 def test_an_operator_s_processors_are_not_held_to_group_limits(slurm: Cluster, limits: SiteLimits) -> None:
     """A job whose processors an Operator has set starts beyond GrpTRES=cpu of its QOS.
 
-    Releases seen: 22.05.8.
+    Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: it waits with QOSGrpCpuLimit.
     Relied on by: penstock.core.ownlimits (`Sharing.FORGETS`).
     """
@@ -82,7 +82,7 @@ def test_an_operator_s_nodes_are_not_held_to_what_others_use_of_a_group_limit(
 ) -> None:
     """A job whose nodes an Operator has set starts though others use up GrpTRES=node of its user's association.
 
-    Releases seen: 22.05.8.
+    Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: it waits with AssocGrpNodeLimit, as under the owner's own change.
     Relied on by: penstock.core.ownlimits (`Sharing.FORGETS`).
     """
@@ -108,7 +108,7 @@ def test_an_operator_s_time_limit_is_held_to_minutes(
 ) -> None:
     """A job whose time limit an Operator has set is held to limits of TRES-minutes all the same.
 
-    Releases seen: 22.05.8.
+    Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: as MaxWall, they are forgotten.
     Relied on by: penstock.core.ownlimits (`_forgotten` leaves minutes to Slurm).
     """
@@ -122,7 +122,7 @@ def test_a_running_job_s_limit_goes_past_a_reservation_and_a_waiting_one_s_does_
     """A running job's limit can be raised past the beginning of a reservation of its nodes; a waiting job whose limit
     an Operator has raised so far does not start.
 
-    Releases seen: 22.05.8.
+    Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: both are refused, or neither.
     Relied on by: penstock.core.reserved.
     """
