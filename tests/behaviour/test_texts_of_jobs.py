@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.slurm.parse import parse_version
-from penstock_lab.cluster import Cluster, ClusterSpec, up
+from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120, func_only=True)]
 
 SCRIPT = "#!/bin/bash\nsleep 60\n"
-
-
-@pytest.fixture(scope="module")
-def slurm(need_slurm: Callable[[str | None], None]) -> Iterator[Cluster]:
-    need_slurm(None)
-    it = up(ClusterSpec(nodes=4, folder=Path(f"/var/tmp/pst-test-bt-{os.getpid()}")))
-    yield it
-    it.down()
 
 
 def submit(slurm: Cluster, *words: str, script: str | None = None) -> int:
