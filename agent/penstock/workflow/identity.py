@@ -57,7 +57,7 @@ class JobClaim:
     unique: bool
     sent: float = math.inf
 
-    def answers(self, rows: Sequence[Job]) -> bool:
+    def answers(self, rows: Sequence[Job | AccountingRecord]) -> bool:
         """Whether these rows, which do not have its name, may be ours all the same: they were submitted when sbatch
         submitted ours, by the clocks of both hosts."""
         return self.submit is None and any(self.sent - _SUBMITTED_WITHIN <= row.submit <= self.sent for row in rows)
@@ -109,7 +109,7 @@ def first_submission(born: float | None, rows: Sequence[Job]) -> float:
 
 def records_of(claim: JobClaim, record: AccountingRecord) -> bool:
     """Whether accounting's record of the number is of the job that the run means."""
-    if claim.submit is not None and record.submit == claim.submit:
+    if record.submit == claim.submit or claim.answers([record]):
         return True
     if claim.name:
         return record.name == claim.name

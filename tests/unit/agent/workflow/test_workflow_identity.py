@@ -60,7 +60,8 @@ def test_its_name_finds_the_tasks_of_an_array_that_have_begun_by_their_own_numbe
 def test_accounting_s_record_is_the_job_s_or_of_an_earlier_one_or_it_is_lost(submit, name, born):
     of = replace(record(5, JobState.COMPLETED), submit=submit, name=name)
     mine = claim(born)
-    assert records_of(mine, of) is (submit == born or name == "w/a")
+    same = submit == born or (born is None and 941.0 <= submit <= 1001.0)  # or a plug-in has changed its name
+    assert records_of(mine, of) is (same or name == "w/a")
     # What the number was before ours says nothing of ours.
     assert outlived(mine, of) is (name == "other" and submit > (1001.0 if born is None else BORN))
 
