@@ -2,6 +2,7 @@
 # Everything that CI runs: style, types, import rules, then the tests, on real Slurm where there is one.
 #   test.sh            every kind of test once
 #   test.sh --all      also the long ones
+#   test.sh --all bounds resizes...    only these parts of it, by the names of the functions below
 #   test.sh -- ARGS    only pytest, with these arguments
 # shellcheck disable=SC2329 # its functions are called by the names in lanes
 set -euo pipefail
@@ -12,16 +13,20 @@ if [ "${1:-}" = --all ]; then export WITH_ENGINE=1; fi
 # shellcheck source=scripts/setup.sh
 source scripts/setup.sh all,dev
 
-and_not_long=" and not long" newest=""
+and_not_long=" and not long" newest="" wanted=()
 case "${1:-}" in
---all) and_not_long="" newest=sid ;;
+--all)
+    and_not_long="" newest=sid
+    shift
+    wanted=("$@")
+    ;;
 --)
     shift
     exec "$VENV/bin/python" -m pytest "$@"
     ;;
 "") ;;
 *)
-    echo "usage: test.sh [--all | -- PYTEST ARGUMENTS]" >&2
+    echo "usage: test.sh [--all [PART...] | -- PYTEST ARGUMENTS]" >&2
     exit 2
     ;;
 esac
@@ -91,6 +96,20 @@ check() {
     echo "== style, types, import rules"
     scripts/check.sh || status=1
 }
+# Half an hour by themselves on each release, so that with --all they are parts of their own.
+table=tests/slurm/test_verdict_table.py crashes=tests/slurm/test_lost_seconds.py apart=()
+if [ -z "$and_not_long" ]; then apart=("--deselect=$table" "--deselect=$crashes"); fi
+bounds() {
+    run "each act against each bound, numbers given out again" "$table" "$crashes" -m "not release"
+}
+bounds_24_11() {
+    until [ -e "$work/built" ]; do sleep 1; done
+    run "each act against each bound on 24.11" "$table" -k 24.11
+}
+bounds_26_05() {
+    until [ -e "$work/built" ]; do sleep 1; done
+    run "each act against each bound on 26.05" "$table" -k 26.05
+}
 # In parts by time, for several lanes.
 unit_agent_a_to_h() {
     run "unit tests of the agent, a to h" tests/unit/agent/[a-h]*/ -m "not mpi and not release$and_not_long"
@@ -130,10 +149,10 @@ slurm_a_to_i() {
 }
 slurm_j_to_r() {
     run "tests on Slurm, j to r" tests/slurm/test_[j-r]*.py --deselect=tests/slurm/test_owner_limits.py \
-        "${of_pools[@]/#/--deselect=}" -m "not mpi and not release$and_not_long"
+        "${of_pools[@]/#/--deselect=}" "${apart[@]}" -m "not mpi and not release$and_not_long"
 }
 slurm_s_to_z() {
-    run "tests on Slurm, s to z" tests/slurm/test_[!a-r]*.py "${of_pools[@]/#/--deselect=}" \
+    run "tests on Slurm, s to z" tests/slurm/test_[!a-r]*.py "${of_pools[@]/#/--deselect=}" "${apart[@]}" \
         -m "not mpi and not release$and_not_long"
 }
 of_pools=(tests/slurm/test_jobs_of_pools.py tests/slurm/test_pool_auto.py tests/slurm/test_snakemake_executor.py)
@@ -149,16 +168,25 @@ releases() {
     cat "$work/releases.log" 2>/dev/null || true
     PENSTOCK_TEST_UNBUILT=$(cat "$work/unbuilt")
     export PENSTOCK_TEST_UNBUILT
-    run "other Slurm releases" tests --ignore=tests/{mpi,unit/dmr,unit/lab,unit/plugins,unit/project} \
+    run "other Slurm releases" tests --ignore=tests/{mpi,unit/dmr,unit/lab,unit/plugins,unit/project} "${apart[@]}" \
         -m "release$and_not_long"
 }
 # Each lane takes the next kind that nobody has taken, so what takes longest stands first. The first lane is seen as it
 # goes, what the others print at the end.
 first=(slurm_s_to_z mpi slurm_a_to_i unit_others pool_jobs unit_agent_i_to_p releases)
 if [ -z "$and_not_long" ]; then
-    first=(slurm_s_to_z releases resizes companion mpi slurm_a_to_i unit_others pool_jobs unit_agent_i_to_p)
+    first=(slurm_s_to_z releases bounds bounds_24_11 bounds_26_05 resizes companion mpi slurm_a_to_i unit_others)
+    first+=(pool_jobs unit_agent_i_to_p)
 fi
 kinds=("${first[@]}" unit_agent_a_to_h slurm_j_to_r contract unit_agent_q_to_z limits check)
+if [ "${#wanted[@]}" -gt 0 ]; then
+    for part in "${wanted[@]}"; do
+        case " ${kinds[*]} stress " in *" $part "*) continue ;; esac
+        echo "test: there is no part $part; there are: ${kinds[*]} stress" >&2
+        exit 2
+    done
+    kinds=("${wanted[@]}")
+fi
 lane() {
     local status=0 kind
     trap 'exit 143' TERM
@@ -182,7 +210,7 @@ for kind in "${kinds[@]}"; do
     if [ -e "$work/$kind.out" ]; then cat "$work/$kind.out"; fi
 done
 # Ten jobs of MPI leave no room for others.
-if [ -z "$and_not_long" ]; then
+if [ -z "$and_not_long" ] && [ "${#wanted[@]}" = 0 ]; then
     kinds=(stress)
     lane seen </dev/null &
     groups+=("$!")
