@@ -142,7 +142,10 @@ stress() {
     run "hundreds of resizes" tests/slurm/test_stress.py
 }
 contract() {
-    run "the contract of the back ends, what Slurm does" tests/contract tests/behaviour -m "not release$and_not_long"
+    run "the contract of the back ends" tests/contract -m "not release$and_not_long"
+}
+behaviours() {
+    run "what Slurm and MPI really do" tests/behaviour -m "not mpi and not release$and_not_long"
 }
 slurm_a_to_i() {
     run "tests on Slurm, a to i" tests/slurm/test_[a-i]*.py -m "not mpi and not release$and_not_long"
@@ -178,7 +181,7 @@ if [ -z "$and_not_long" ]; then
     first=(slurm_s_to_z releases bounds bounds_24_11 bounds_26_05 resizes companion mpi slurm_a_to_i unit_others)
     first+=(pool_jobs unit_agent_i_to_p)
 fi
-kinds=("${first[@]}" unit_agent_a_to_h slurm_j_to_r contract unit_agent_q_to_z limits check)
+kinds=("${first[@]}" unit_agent_a_to_h slurm_j_to_r contract behaviours unit_agent_q_to_z limits check)
 if [ "${#wanted[@]}" -gt 0 ]; then
     for part in "${wanted[@]}"; do
         case " ${kinds[*]} stress " in *" $part "*) continue ;; esac
