@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from site_limits import SiteLimits
 
 from penstock_lab.cluster import Cluster
+from site_limits import SiteLimits
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180)]
 

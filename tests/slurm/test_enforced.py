@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from site_limits import SiteLimits
 
 from penstock.errors import PenstockError
 from penstock_lab.cluster import Cluster, ClusterSpec, up
+from site_limits import SiteLimits
 
 pytestmark = pytest.mark.slurm
 RELEASE = [pytest.mark.release, pytest.mark.timeout(180, func_only=True)]

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from site_limits import SiteLimits
 
 from penstock.api import Job
 from penstock.core.ownlimits import Extension, Growth, Wish, held, obstacle, owner_of
@@ -22,6 +21,7 @@ from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.cli import CliBackend
 from penstock_lab.cluster import Cluster, ClusterSpec, up
 from penstock_lab.cluster.programs import PATH
+from site_limits import SiteLimits
 
 pytestmark = pytest.mark.slurm
 NODES, MINUTES = 2, 2  # of the job

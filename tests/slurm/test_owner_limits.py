@@ -17,10 +17,10 @@ from types import TracebackType
 
 import pytest
 from malleable import PYTHON, Agent, assert_nothing_left, until
-from site_limits import SiteLimits
 
 from penstock.slurm.parse import parse_limit
 from penstock_lab.cluster import Cluster, ClusterSpec, up
+from site_limits import SiteLimits
 
 LONG = [pytest.mark.release, pytest.mark.long]
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900, func_only=True)]
