@@ -66,9 +66,9 @@ class KnownJob:
     restarts: int = 0
 
     @classmethod
-    def of(cls, job: Job, number: int | None = None) -> KnownJob:
-        """As a look shows it; `number` is its array's, where all of its tasks are meant."""
-        return cls(job.id if number is None else number, job.uid, job.submit, restarts=job.restarts)
+    def of(cls, job: Job) -> KnownJob:
+        """As a look shows it."""
+        return cls(job.id, job.uid, job.submit, restarts=job.restarts)
 
     @classmethod
     def named(cls, number: int, uid: int, name: str) -> KnownJob:

@@ -201,9 +201,6 @@ class ResizeActs(MalleablePart):
             payload: dict[str, str | float | None] = {"job": number, "time_limit": seconds, "before": job.time_limit}
             await self._executor.act(act, _limit(job.id), payload, _ending(job))
 
-    def _companions(self, job: Job) -> tuple[int, ...]:
-        return tuple(companion.job for companion in self._registry.jobs[job.id].companions)
-
 
 def _limit(job: int) -> str:
     """The subject of acts on its time limit."""

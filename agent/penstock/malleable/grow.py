@@ -166,9 +166,6 @@ class Grower(MalleablePart):
                 await self._executor.cancel(known, f"job {job.id}/clean", Concern.of("malleable", job))
         self._wake(f"{subject}: the resizer was answered")
 
-    def _companions(self, job: Job) -> tuple[int, ...]:
-        return tuple(companion.job for companion in self._registry.jobs[job.id].companions)
-
     async def close(self) -> None:
         """Stop waiting for grants; what Slurm grants later is found by name at the next start."""
         tasks = list(self.waiting.values())

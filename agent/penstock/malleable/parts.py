@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.api import Job
 from penstock.core.executor import Executor
 from penstock.host.clock import Clock
 from penstock.malleable.registry import Registry
@@ -32,3 +33,7 @@ class MalleablePart:
     def __init__(self, tools: Tools) -> None:
         self._backend, self._executor, self._registry = tools.backend, tools.executor, tools.registry
         self._clock, self._settings, self._rights = tools.clock, tools.settings, tools.rights
+
+    def _companions(self, job: Job) -> tuple[int, ...]:
+        """The numbers of the jobs that hold nodes for it."""
+        return tuple(companion.job for companion in self._registry.jobs[job.id].companions)
