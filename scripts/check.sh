@@ -17,7 +17,7 @@ fix() {
     ruff format .
 }
 style() {
-    ruff check .
+    ruff check --no-cache . # what it remembers of a file does not know of the files that it imports
     ruff format --check .
 }
 shell() {

@@ -42,7 +42,7 @@ def test_numbers_of_the_last_seconds_are_given_out_again(slurm: Cluster) -> None
 
     Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: slurmctld saves each job before sbatch is answered.
-    Relied on by: penstock.workflow.identity, penstock.workflow.controller (`_has_forgotten`).
+    Relied on by: penstock.workflow.identity, penstock.workflow.views (`lost_in_a_crash`).
     """
     for _ in range(5):  # a save may just have come in between
         lost = submit(slurm, "-H", "-J", "lost")

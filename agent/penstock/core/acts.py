@@ -11,7 +11,7 @@ these acts have a wish.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol, TypeVar
 
@@ -42,6 +42,7 @@ __all__ = [
     "SlurmAct",
     "SubmitJob",
     "Unreserve",
+    "bears_name",
 ]
 
 T = TypeVar("T")
@@ -74,6 +75,12 @@ class KnownJob:
     def named(cls, number: int, uid: int, name: str) -> KnownJob:
         """By the unique name that it was given."""
         return cls(number, uid, None, name)
+
+
+def bears_name(number: int, rows: Sequence[Job], named: Collection[int]) -> bool:
+    """Whether these rows of a job's number are what has its name: `named` are the jobs that Slurm finds by that, of an
+    array the tasks that have begun each by itself."""
+    return number in named or any(row.id in named for row in rows)
 
 
 class SlurmAct(Protocol[T_co]):

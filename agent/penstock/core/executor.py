@@ -20,7 +20,7 @@ from typing import TypeVar
 from penstock.api import Decision, Job, Snapshot
 from penstock.audit.auditor import Auditor
 from penstock.audit.record import RecordOutcome
-from penstock.core.acts import CancelJob, KnownJob, SlurmAct
+from penstock.core.acts import CancelJob, KnownJob, SlurmAct, bears_name
 from penstock.core.numbering import Numbering
 from penstock.core.pauses import PauseControl
 from penstock.core.verdicts import FRESH, PASSING, Verdicts
@@ -275,7 +275,7 @@ class Executor:
         if job.name and rows:
             asked = self._slurm.on(cluster) if cluster else self._slurm
             named = await asked.find(job.name, None if self._owns(os.geteuid(), rows[0]) else job.uid)
-            if job.number not in named and not any(row.id in named for row in rows):
+            if not bears_name(job.number, rows, named):
                 raise NotFound(another)
 
     def is_own(self, job: Job) -> bool:

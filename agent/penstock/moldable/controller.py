@@ -69,7 +69,6 @@ class MoldableController:
         self._checkpoints = checkpoints or Checkpoints()
         self._jobs: dict[int, MoldableJob] = {}
         self._announced: dict[int, MoldableJob] = {}  # no look has shown them yet
-        self._denied: Reason | None = None  # why the last act is not for the owner to have
         for state in store.moldable():
             me = MoldableJob.from_dict(state)
             self._jobs[me.job] = me
@@ -214,8 +213,8 @@ class MoldableController:
         except PenstockError:
             return []  # Slurm does not say now what it judges
         act = Mold(KnownJob.of(row), Shape(shape.nodes, shape.limit, judged))
-        if not await self._act(replace(me, asked=shape.nodes), payload, act, row, seen):
-            return [] if self._denied is None else [Decision(Verb.HOLD, _subject(row.id), (self._denied,))]
+        if (refused := await self._act(replace(me, asked=shape.nodes), payload, act, row, seen)) is not None:
+            return refused
         return [Decision(Verb.CHANGE, _subject(row.id), (why,), payload)]
 
     # -- jobs that run -----------------------------------------------------------------------------------------------
@@ -249,18 +248,18 @@ class MoldableController:
     async def _save(self, me: MoldableJob, row: Job, saves: Checkpoint, choice: MoldChoice) -> list[Decision]:
         saving = replace(me, phase=MoldPhase.SAVING, saved=self._checkpoints.now(saves.file))
         payload: Payload = {"job": row.id, "signal": saves.signal}
-        if not await self._act(saving, payload, Signal(KnownJob.of(row), saves.signal), row):
-            return []
+        if (refused := await self._act(saving, payload, Signal(KnownJob.of(row), saves.signal), row)) is not None:
+            return refused
         return [Decision(Verb.CHANGE, _subject(row.id), (_why(choice), Reason("saves", "it is told to save")), payload)]
 
     async def _stop(self, me: MoldableJob, row: Job, choice: MoldChoice) -> list[Decision]:
         now = self._clock.now()
         done = 1.0 - me.left(row, now)
         stopping = replace(me, phase=MoldPhase.STOPPING, done=done, asked=None, rests_until=now + _REST)
-        if not await self._act(stopping, {"job": row.id}, RequeueJob(KnownJob.of(row)), row):
-            if self._jobs[row.id].phase is MoldPhase.SAVING:  # it was refused
+        if (refused := await self._act(stopping, {"job": row.id}, RequeueJob(KnownJob.of(row)), row)) is not None:
+            if self._jobs[row.id].phase is MoldPhase.SAVING:
                 self._put(replace(me, phase=MoldPhase.WAITING, rests_until=now + _REST))
-            return []
+            return refused
         return [Decision(Verb.CHANGE, _subject(row.id), (_why(choice),), {"job": row.id})]
 
     def _go_on(self, me: MoldableJob, code: str, text: str) -> list[Decision]:
@@ -276,12 +275,12 @@ class MoldableController:
         act: SlurmAct[None],
         row: Job,
         decided: Snapshot | None = None,
-    ) -> bool:
-        """Whether it was done. `after` is stored before, and what was before it again where it was not done."""
+    ) -> list[Decision] | None:
+        """None where it was done, else what there is to say of that. `after` is stored before, and what was before it
+        again where it was not done."""
         before = self._jobs[row.id]
         self._put(replace(after, since=self._clock.now()))
         concern = replace(Concern.of("malleable", row), decided=decided)
-        self._denied = None
         try:
             await self._executor.act(act, _subject(row.id), payload, concern)
         except PenstockError as e:
@@ -290,12 +289,12 @@ class MoldableController:
                 before = before.without(nodes)
             if not isinstance(e, OutcomeUnknown):
                 self._put(before)
-            if isinstance(e, NotPermitted):
-                self._denied = Reason("limits", str(e))
-            return False  # the executor has written it down, and backs off
+            if not isinstance(e, NotPermitted):
+                return []  # the executor has written it down, and backs off
+            return [Decision(Verb.HOLD, _subject(row.id), (Reason("limits", str(e)),))]
         finally:
             self._want_look()
-        return True
+        return None
 
     def _put(self, me: MoldableJob) -> None:
         self._jobs[me.job] = me

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from penstock.api import AccountingRecord
@@ -18,13 +19,15 @@ _PAUSE = 0.5  # s between two questions, longer and longer while there is no ans
 
 
 class Accounting:
-    """`records` are the answers, until they are forgotten; `most` jobs are asked for at once."""
+    """`records` are the answers, until they are forgotten, and `unknown` says how often it had none for a job; `most`
+    jobs are asked for at once."""
 
     def __init__(self, backend: Reader, clock: Clock, most: int) -> None:
         self._backend = backend
         self._clock = clock
         self.most = most
         self.records: dict[int, AccountingRecord] = {}
+        self.unknown: Counter[int] = Counter()
         self._wanted: dict[int, dict[int, float]] = {}  # by user and job: since when it waits for an answer
         self._rest = Rest()
 
@@ -56,6 +59,7 @@ class Accounting:
         self._rest = Rest(now, now + _PAUSE)
         for record in found:
             self.records[record.id] = record
+        self.unknown.update(job for job in jobs if job not in self.records)
         self._leave(frozenset(jobs))
         return jobs
 
@@ -64,6 +68,7 @@ class Accounting:
         gone = frozenset(jobs)
         for job in gone:
             self.records.pop(job, None)
+            self.unknown.pop(job, None)
         self._leave(gone)
 
     def _leave(self, gone: frozenset[int]) -> None:

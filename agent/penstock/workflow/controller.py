@@ -11,17 +11,15 @@ import json
 import math
 import os
 import secrets
-from collections import ChainMap, Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from penstock.api import Decision, Geometry, Job, Reason, Snapshot, Verb
 from penstock.core.executor import Executor
 from penstock.core.observe import Observer
 from penstock.core.pace import Pace, at_once
-from penstock.core.verdicts import FRESH
 from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError, StoreError, UserError
 from penstock.future.cluster import Cluster
 from penstock.future.past import ENOUGH, QueuePast
@@ -34,7 +32,6 @@ from penstock.state.environments import Environments
 from penstock.state.store import Store
 from penstock.values.fair import LookupClaim, Rounds, UserShare
 from penstock.waits.base import Estimate
-from penstock.waits.causes import Cause, hindrance
 from penstock.waits.model_store import ModelStore
 from penstock.workflow.accounting import Accounting
 from penstock.workflow.admission import Registration, admit, plan, plan_for_owner, planned, read_registration, settled
@@ -46,8 +43,7 @@ from penstock.workflow.cuts import place_units
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.expectations import expected_by
 from penstock.workflow.forecast import better_cut
-from penstock.workflow.identity import JobClaim, Recognition, claims, named, outlived, recognise, records_of
-from penstock.workflow.instructions import Finished, Lookup, Observe, RunStep, SlurmView, as_one, tasks_of
+from penstock.workflow.instructions import Finished, Lookup, Observe, RunStep, SlurmView
 from penstock.workflow.intervals import begun, ended, lasts
 from penstock.workflow.measure import Measure, check_room, measured
 from penstock.workflow.model import Workflow
@@ -58,6 +54,7 @@ from penstock.workflow.seen import UNSEEN_TRIES
 from penstock.workflow.state import RunPhase, StageRun, Submitter, WorkflowRun
 from penstock.workflow.stored import earlier_runs, read_latest
 from penstock.workflow.strategy import KEEPS_PLACE, BetterCut, Foreseeing, Outlook, Rules
+from penstock.workflow.views import Views
 
 __all__ = ["WorkflowController"]
 
@@ -65,9 +62,6 @@ _log = get_logger(__name__)
 
 # What it costs to write down a run, and each stage of it, as work of a pass (`Pace`).
 _SAVED, _SAVED_STAGE = 30, 5
-# Numbers by which a crash takes slurmctld back at most; what is farther is another count (MaxJobId, another cluster).
-_MOST_FORGOTTEN = 10_000
-_MOST_NAMED = 20_000  # jobs whose names are remembered as asked for
 _AGENTS_OWN = -1  # whose share those count for that the agent submits
 
 
@@ -133,17 +127,13 @@ class WorkflowController:
             self.carrier.environment_of = environments.read
         self._sweep()
         self._accounting = Accounting(backend, clock, self._share.lookups)
+        self._views = Views(backend, observer, clock, self._accounting)
         # Until when accounting is not asked again for jobs that were given up, by run and job.
         self._sought: dict[int, dict[int, Rest]] = {}
-        self._unknown: Counter[int] = Counter()  # by job: how often accounting has answered that it knows none
         self._rounds: Rounds[int] = Rounds()
         self._left = False  # the last pass has left something to the next, for want of room
         self._measures: dict[int, tuple[WorkflowRun, Measure]] = {}
         self._stepped: dict[int, _Stepped] = {}
-        # Jobs whose numbers slurmctld has yet to give out again, and answers to whether a job has its name.
-        self._forgotten: set[tuple[int, str, float | None]] = set()
-        self._named: dict[tuple[int, str, float], None] = {}
-        self._tasks: tuple[Snapshot | None, Mapping[int, Sequence[Job]]] = (None, {})
         self._expected: tuple[Snapshot | None, dict[Geometry, float]] = (None, {})
         self._failures = store.errors
         self._said: dict[int, dict[str, str]] = {}  # by run and stage: the code of what was decided last
@@ -568,7 +558,7 @@ class WorkflowController:
         if lasts(run.pauses):
             run = replace(run, pauses=ended(run.pauses, now))
             self.book.save(run)
-        view = self._view(run, snapshot, down, *await self._recognised(run, snapshot))
+        view = await self._views.of(run, snapshot, down)
         step = await self._decide(run, view, pace)
         if self.runs.get(number) is not run:
             return []  # its user has changed it meanwhile, and asked for a pass by that
@@ -600,94 +590,6 @@ class WorkflowController:
             wake = math.inf if wake is None else wake
             self._stepped[number] = _Stepped(left, snapshot, self._pause_state(), now, wake, complete)
         return decisions
-
-    def _tasks_in(self, snapshot: Snapshot) -> Mapping[int, Sequence[Job]]:
-        if self._tasks[0] is not snapshot:
-            self._tasks = snapshot, tasks_of(snapshot)
-        return self._tasks[1]
-
-    async def _recognised(self, run: WorkflowRun, snapshot: Snapshot) -> tuple[frozenset[int], frozenset[int]]:
-        """The numbers of the run's jobs under which the look shows what is not theirs, and those of these that are
-        proved to be other jobs'. Raises PenstockError where Slurm does not say what a job is called."""
-        tasks = self._tasks_in(snapshot)
-        hidden, proved = set(), set()
-        for claim in claims(run):
-            head = snapshot.jobs.get(claim.number)
-            rows = [*([] if head is None else [head]), *tasks.get(claim.number, ())]
-            told = recognise(claim, rows) if rows else Recognition.OURS
-            if told is Recognition.ASK and await self._bears_its_name(run, claim, rows):
-                told = Recognition.OURS
-            if told is Recognition.OURS:
-                continue
-            hidden.add(claim.number)
-            # The name may have been asked for when Slurm had forgotten the job, or its owner may have changed it.
-            if not claim.requeued(rows) and (told is Recognition.ANOTHER or await self._is_there_still(rows)):
-                proved.add(claim.number)
-        return frozenset(hidden), frozenset(proved)
-
-    async def _bears_its_name(self, run: WorkflowRun, claim: JobClaim, rows: Sequence[Job]) -> bool:
-        """Whether what the look shows under the number is the job, by its name: asked once for each submission time."""
-        known = (claim.number, claim.name, rows[0].submit)
-        if known not in self._named:
-            found = await self._backend.find(claim.name, run.uid if run.owned else None)
-            if not named(claim, rows, found) and not claim.answers(rows):
-                return False
-            self._named[known] = None
-            while len(self._named) > _MOST_NAMED:
-                del self._named[next(iter(self._named))]
-        return True
-
-    async def _is_there_still(self, rows: Sequence[Job]) -> bool:
-        """Whether Slurm shows a job still, after it was asked for its name."""
-        asked = self._clock.now()
-        seen = await self._observer.look(FRESH)
-        now = {(job.id, job.submit) for job in seen.jobs.values()}
-        return seen.usable and seen.taken_at >= asked and any((row.id, row.submit) in now for row in rows)
-
-    def _view(
-        self,
-        run: WorkflowRun,
-        snapshot: Snapshot,
-        down: frozenset[str],
-        others: frozenset[int] = frozenset(),
-        proved: frozenset[int] = frozenset(),
-    ) -> SlurmView:
-        """What the run is shown; under the numbers of `others` is nothing of its own, and of those `proved` its jobs
-        are lost."""
-        rows, tasks = snapshot.jobs, self._tasks_in(snapshot)
-        if others:
-            rows = {n: job for n, job in rows.items() if n not in others and job.array_job not in others}
-            tasks = {n: of for n, of in tasks.items() if n not in others}
-        watched = {claim.number: claim for claim in claims(run)}
-        known = {n: self._accounting.records[n] for n in watched if n in self._accounting.records and n not in rows}
-        lost = {n for n, record in known.items() if outlived(watched[n], record)}
-        hindered: dict[int, Cause] = {}
-        arrays = {} if run.owned else {job: tasks[job] for job in watched if job in tasks}
-        jobs = {n: rows.get(n) for n in arrays}
-        whole = {n: as_one([*([job] if job else []), *arrays[n]]) for n, job in jobs.items()}
-        view = SlurmView(
-            snapshot.taken_at,
-            ChainMap(whole, cast("dict[int, Job]", rows)) if whole else rows,  # it is only read
-            {n: record for n, record in known.items() if records_of(watched[n], record)},
-            usable=snapshot.usable,
-            hindered=hindered,
-            reservations=snapshot.reservations,
-            partitions=snapshot.partitions,
-            down=down,
-            tasks=tasks,
-            lost=frozenset(
-                n
-                for n, claim in watched.items()
-                if (n in proved or n in lost or (n, claim.name, claim.submit) in self._forgotten)
-                and (n in run.discarded or claim.sent < snapshot.taken_at)  # else the look may be older than the job
-            ),
-            unknown=frozenset(job for job in run.discarded if self._unknown[job] >= UNSEEN_TRIES),
-        )
-        for job in watched:
-            for row in view.rows(job):
-                if (cause := hindrance(row, snapshot.nodes)) is not None:
-                    hindered[row.id] = cause
-        return view
 
     async def _decide(self, run: WorkflowRun, view: SlurmView, pace: Pace) -> RunStep:
         """The runner's step. Where it asked for an estimate for a job of the agent's own, others are asked what they
@@ -732,7 +634,6 @@ class WorkflowController:
             return
         now, known = self._clock.now(), self._accounting.records
         ended = {job for job in asked if job in known and known[job].state.ended}
-        self._unknown.update(job for job in asked if job not in known)
         enough = False  # now that nobody knows one of them a pass can conclude something
         missing: set[tuple[int, str, float | None]] = set()
         for number, run in list(self.runs.items()):
@@ -747,23 +648,9 @@ class WorkflowController:
             enough |= any(s.asked == UNSEEN_TRIES for s in unknown)
             missing |= {(s.job, s.called, s.born) for s in unknown if s.job is not None}
             self.book.save(replace(run, stages=stages))
-        enough |= await self._has_forgotten(missing)
+        enough |= await self._views.lost_in_a_crash(missing)
         if ended or enough:
             self._wake("accounting answered")
-
-    async def _has_forgotten(self, jobs: Collection[tuple[int, str, float | None]]) -> bool:
-        """Whether slurmctld has not given out the numbers of some of these jobs yet, which neither the queue nor
-        accounting knows: it has lost them in a crash."""
-        if not jobs:
-            return False
-        try:
-            following = (await self._backend.site()).next_job
-        except PenstockError as e:
-            _log.info("Slurm does not say which number the next job gets", why=str(e))
-            return False
-        found = set() if following is None else {job for job in jobs if 0 <= job[0] - following < _MOST_FORGOTTEN}
-        self._forgotten |= found
-        return bool(found)
 
     def _finish(self, number: int, code: str, why: str) -> Decision:
         run = self.runs[number]
@@ -781,8 +668,6 @@ class WorkflowController:
         self.carrier.forget(run)
         jobs = [job for job in (*run.discarded, *(stage.job for stage in run.stages)) if job is not None]
         self._accounting.forget(jobs)
-        for job in jobs:
-            self._unknown.pop(job, None)
         for known in (self._sought, self._measures, self._stepped):
             known.pop(number, None)
 

@@ -11,7 +11,7 @@ is believed to be ours.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -26,7 +26,6 @@ __all__ = [
     "claims",
     "first_submission",
     "known_job",
-    "named",
     "outlived",
     "recognise",
     "records_of",
@@ -91,11 +90,6 @@ def recognise(claim: JobClaim, rows: Sequence[Job]) -> Recognition:
     if claim.requeued(rows):
         return Recognition.ASK if claim.name else Recognition.OURS
     return Recognition.ANOTHER
-
-
-def named(claim: JobClaim, rows: Sequence[Job], found: Collection[int]) -> bool:
-    """Whether the jobs of its name (`found`; of an array's tasks that have begun each by itself) are these rows."""
-    return claim.number in found or any(row.id in found for row in rows)
 
 
 def first_submission(born: float | None, rows: Sequence[Job]) -> float:

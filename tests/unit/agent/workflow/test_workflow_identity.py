@@ -13,11 +13,12 @@ from owned_jobs import LOOKS, RUNNER, ended, look, of, record, run_of, seen, sta
 from test_workflow_runner import Driver, job, view
 
 from penstock.api import JobState
+from penstock.core.acts import bears_name
 from penstock.waits.base import Estimate
 from penstock.workflow.admission import registration
 from penstock.workflow.chains import read_links
 from penstock.workflow.documents import run_from_dict, run_to_dict
-from penstock.workflow.identity import JobClaim, Recognition, known_job, named, outlived, recognise, records_of
+from penstock.workflow.identity import JobClaim, Recognition, known_job, outlived, recognise, records_of
 from penstock.workflow.instructions import Cancel, Change, Submit
 from penstock.workflow.state import Kept, RunPhase, StagePhase
 
@@ -53,7 +54,7 @@ def test_what_the_rows_of_a_number_are(mine, rows, told):
 
 def test_its_name_finds_the_tasks_of_an_array_that_have_begun_by_their_own_numbers():
     rows = [make_job(6, "n1", array_job=5), make_job(7, array_job=5)]
-    assert named(claim(), rows, {6}) and named(claim(), rows, {5}) and not named(claim(), rows, {8})
+    assert bears_name(5, rows, {6}) and bears_name(5, rows, {5}) and not bears_name(5, rows, {8})
 
 
 @given(submit=st.floats(0, 3000), name=st.sampled_from(["w/a", "other"]), born=st.sampled_from([None, BORN]))
