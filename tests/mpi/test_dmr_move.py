@@ -22,7 +22,7 @@ CASES = (
     "arrays_of_indices",
     "random_owners",
 )
-LONG = ("arrays_of_indices", "memory")
+LONG = ("arrays_of_indices", "memory", "pairs")
 
 
 def moves(mpirun, *cases: str, time_limit: float = 150.0) -> None:

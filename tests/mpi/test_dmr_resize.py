@@ -72,7 +72,7 @@ def test_fixed_size(mpirun, tmp_path: Path, ranks: int) -> None:
         pytest.param(2, (3, 5, 2), 1, marks=pytest.mark.long),
         pytest.param(1, (4, 1), 1, marks=pytest.mark.long),
         (2, (4, 2, 4, 2), 1),  # the same names again and again: nodes that were given back a moment ago
-        (2, (6, 4), 2),
+        pytest.param(2, (6, 4), 2, marks=pytest.mark.long),
     ],
 )
 def test_resizes(

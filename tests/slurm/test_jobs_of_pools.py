@@ -361,6 +361,7 @@ def test_lists_tell_of_a_job_of_a_pool_what_they_tell_of_slurms(site: PoolSite):
     assert site.say("squeue", "--version").startswith("slurm")
 
 
+@pytest.mark.long
 def test_a_submission_is_made_once_while_the_scheduler_is_killed_and_its_job_runs_once(site: PoolSite):
     site.join(2)
     count, told, over = 60, [], threading.Event()

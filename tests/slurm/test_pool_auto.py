@@ -156,6 +156,7 @@ def test_what_slurm_refuses_is_said_with_its_words(enforcing: Cluster):
         auto.down()
 
 
+@pytest.mark.long
 def test_a_dry_run_says_what_and_does_nothing(auto: AutoPool):
     auto.command("start", "--detach")
     auto.submit(20, 2)

@@ -100,7 +100,7 @@ async def agent_doors(folder):
 # -- /metrics ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", [8, 100])
 def test_every_scrape_is_answered_during_an_attack_of_another_account(kind, number):

@@ -101,6 +101,7 @@ async def test_a_program_that_scales_badly_keeps_no_other_from_growing(tmp_path)
     await world.until(lambda: good.sizes[-1] == 4, 60)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("names", ["{}{}", "same"], ids=["programs", "one-name"])
 @pytest.mark.parametrize("apart", [0.0, 100.0], ids=["at-once", "one-by-one"])
 @virtual

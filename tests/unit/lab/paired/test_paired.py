@@ -116,6 +116,7 @@ def test_a_job_that_fails_ends_the_comparison():
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_windows_are_the_same_whatever_was_done_before(monkeypatch):
     monkeypatch.setattr(windows, "AGENT", ("perstage",))
     monkeypatch.setattr(windows, "AUTO", {"auto, cons_tres, ageing allowed": (True, True)})

@@ -99,6 +99,7 @@ def test_the_queue_tells_more_than_history_and_all_are_judged_alike(tmp_path):
 
 
 @pytest.mark.skipif("PENSTOCK_TRACES" not in os.environ, reason="PENSTOCK_TRACES names no folder with logs")
+@pytest.mark.long
 def test_the_first_jobs_of_a_real_log(tmp_path):
     for path in logs.find(Path(os.environ["PENSTOCK_TRACES"])):
         with gzip.open(path, "rt") as whole:
