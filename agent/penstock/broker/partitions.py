@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,13 +11,13 @@ from penstock.broker.site import NodeFacts, SiteFile
 from penstock.provision.transfers import NetworkLink
 from penstock.select.architectures import ISAS
 from penstock.select.consumables import Capability, Consumable, Resource
+from penstock.values.gres import Gres, node_gres
 
 __all__ = ["Candidate", "Rig", "candidates", "gpus_in"]
 
 _MB: Final = 2.0**20
 _UNSAID: Final = 1e18
 """Bytes of memory of nodes of which the site says none: no limit."""
-_GPU: Final = re.compile(r"gpu(?::([A-Za-z0-9_.-]+?))?(?::([0-9]+))?(?:\(.*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ def candidates(
 
 def _kind(node: Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Its features and its models of GPUs, ascending."""
-    return tuple(sorted(node.features)), tuple(sorted(filter(None, gpus_in(node.gres))))
+    return tuple(sorted(node.features)), tuple(sorted(filter(None, gpus_in(node_gres(node.gres)))))
 
 
 def _kept_for_ever(reservations: Iterable[Reservation]) -> frozenset[str]:
@@ -121,7 +120,7 @@ def _candidate(
     rig = Rig(
         min(min(n.cpus for n in group), partition.max_cpus_per_node or 10**9),
         None if any(n.memory is None for n in group) else _MB * min(n.memory or 0.0 for n in group),
-        _common_gpus([gpus_in(n.gres) for n in group]),
+        _common_gpus([gpus_in(node_gres(n.gres)) for n in group]),
     )
     rate = facts.base if clock == "base" else facts.max or facts.base
     notes = []
@@ -173,17 +172,12 @@ def _charge(billing: Mapping[str, float], rig: Rig) -> float:
     return total / rig.cpus
 
 
-def gpus_in(gres: str) -> dict[str, int]:
+def gpus_in(items: Iterable[Gres]) -> dict[str, int]:
     """GPUs by model: "gpu:a100:4(S:0-1),gpu:2" -> {"a100": 4, "": 2}."""
     found: dict[str, int] = {}
-    for item in re.sub(r"\([^)]*\)", "", gres).split(","):
-        match = _GPU.fullmatch(item.strip())
-        if match is None:
-            continue
-        model, count = match[1] or "", match[2]
-        if count is None and model.isdigit():
-            model, count = "", model
-        found[model] = found.get(model, 0) + int(count or 1)
+    for item in items:
+        if item.name == "gpu":
+            found[item.type] = found.get(item.type, 0) + item.number
     return found
 
 

@@ -10,9 +10,11 @@ from typing import Final
 
 from penstock.broker.partitions import Candidate, gpus_in
 from penstock.broker.tasks import Bag
+from penstock.errors import UserError
 from penstock.select.consumables import Consumable, Requirement
 from penstock.select.cost import run_time
 from penstock.select.matchmaking import matching, unmet
+from penstock.values.gres import Gres, asked_gres
 
 __all__ = ["JobShape", "hindrance", "shape"]
 
@@ -100,7 +102,7 @@ def hindrance(bag: Bag, candidate: Candidate, account: str = "", qos: str = "") 
     lacking = _lacking(options.get("constraint", ""), candidate)
     if lacking:
         return f"its nodes lack the feature {lacking}"
-    for model, count in gpus_in(options.get("gres", "")).items():
+    for model, count in gpus_in(_asked(options.get("gres", ""))).items():
         have = candidate.rig.gpus.get(model, 0) if model else sum(candidate.rig.gpus.values())
         if have < count:
             return f"its nodes have {have} GPUs{f' {model}' if model else ''}, the task asks for {count}"
@@ -131,6 +133,13 @@ def hindrance(bag: Bag, candidate: Candidate, account: str = "", qos: str = "") 
     if len(candidate.usable) < bag.nodes:
         return f"a task needs {bag.nodes} nodes, {len(candidate.usable)} can be used: others are down or reserved"
     return None
+
+
+def _asked(gres: str) -> list[Gres]:
+    try:
+        return asked_gres(gres)
+    except ValueError as e:
+        raise UserError(f"gres: must be such as gpu:2 or gpu:a100:2, not {str(e)[:60]!r}") from None
 
 
 def _lacking(constraint: str, candidate: Candidate) -> str | None:

@@ -19,6 +19,7 @@ from penstock.pool.terms import ArrayPlace, JobTerms
 from penstock.pooljobs.after import read_dependency
 from penstock.slurm.moments import parse_moment
 from penstock.slurm.parse import ParseError, array_tasks, parse_limit
+from penstock.values.gres import asked_gres
 
 __all__ = ["JobRequest", "NotForPools", "SbatchError", "export_of", "read_order", "script_content"]
 
@@ -64,7 +65,6 @@ _MEMORY: Final = re.compile(r"([0-9]{1,12})([KMGT]?)B?", re.ASCII | re.IGNORECAS
 _SIGNAL: Final = re.compile(r"(?:([RB]+):)?([A-Za-z0-9+]+)(?:@([0-9]{1,5}))?", re.ASCII)
 _WARNING: Final = 60.0
 _NODES: Final = re.compile(r"1(-[0-9]+)?", re.ASCII)
-_GPUS: Final = re.compile(r"(?:gpu:)?(?:[A-Za-z_][\w.-]*:)?([0-9]{1,4})", re.ASCII)
 
 
 class SbatchError(Exception):
@@ -280,11 +280,14 @@ def _gpus(said: Mapping[str, str | None], ntasks: int) -> int:
         value = said.get(option)
         if value is None or value.upper() == "NONE":
             continue
-        text = value.removeprefix("gres/").replace("gres:", "")
-        match = _GPUS.fullmatch("gpu:1" if text == "gpu" else text)
-        if match is None or (option == "gres" and not text.startswith("gpu")):
+        text = value if option == "gres" else ",".join(f"gpu:{word}" for word in value.split(","))
+        try:
+            asked = asked_gres(text)
+        except ValueError:
+            raise SbatchError(f"Invalid --{option} specification: {value}") from None
+        if any(item.name != "gpu" for item in asked):
             raise NotForPools(f"of generic resources pools know GPUs alone: --{option}={value}")
-        return int(match[1]) * times
+        return sum(item.number for item in asked) * times
     return 0
 
 

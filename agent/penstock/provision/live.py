@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from penstock.api import Node, Partition, Snapshot, plural
@@ -14,8 +14,9 @@ from penstock.future.turns import believed
 from penstock.provision.pricing import Pricing
 from penstock.provision.situation import Situation
 from penstock.provision.slots import default_horizon
+from penstock.values.gres import Gres, asked_gres, counts, node_gres
 
-__all__ = ["Needs", "check_size", "from_snapshot", "gres_counts", "node_price", "partition_of"]
+__all__ = ["Needs", "check_size", "from_snapshot", "node_price", "partition_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,32 +32,14 @@ class Needs:
         """Whether a node has all that."""
         if node.cpus < self.cpus or (node.memory or 0.0) < self.memory or not self.features <= set(node.features):
             return False
-        has = gres_counts(node.gres)
-        return all(has.get(name, 0) >= count for name, count in gres_counts(self.gres).items())
+        has = counts(node_gres(node.gres))
+        return all(has.get(name, 0) >= count for name, count in counts(self._asked()).items())
 
-
-def gres_counts(text: str) -> Mapping[str, int]:
-    """How many of each: "gpu:a100:2(S:0-1),nvme:1" -> gpu 2, gpu:a100 2, nvme 1. UserError for what is none."""
-    counts: dict[str, int] = {}
-    depth, plain = 0, []
-    for letter in text:  # what stands in brackets are sockets
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0 and letter != ")":
-            plain.append(letter)
-    for item in filter(None, "".join(plain).split(",")):
-        *names, last = item.strip().split(":")
-        number = last.upper().rstrip("KM")
-        if not names:
-            names, count = [last], 1
-        elif number.isdigit():
-            count = int(number) * {"K": 1024, "M": 1024**2}.get(last[-1:].upper(), 1)
-        else:
-            names, count = [*names, last], 1
-        if len(names) > 2 or not all(names):
-            raise UserError(f"--gres: must be such as gpu:2 or gpu:a100:2, not {text[:60]!r}")
-        for name in dict.fromkeys((names[0], ":".join(names))):
-            counts[name] = counts.get(name, 0) + count
-    return counts
+    def _asked(self) -> list[Gres]:
+        try:
+            return asked_gres(self.gres)
+        except ValueError as e:
+            raise UserError(f"--gres: must be such as gpu:2, gpu:a100:2 or memory:4G, not {str(e)[:60]!r}") from None
 
 
 def partition_of(snapshot: Snapshot, name: str | None) -> Partition:
@@ -89,7 +72,7 @@ def node_price(partition: Partition, nodes: Iterable[Node]) -> float:
     weights = {name.lower(): weight for name, weight in partition.billing.items()} or {"cpu": 1.0}
     prices = []
     for node in nodes:
-        gres = gres_counts(node.gres)
+        gres = counts(node_gres(node.gres.lower()))
         price = weights.get("cpu", 0.0) * node.cpus + weights.get("node", 0.0)
         price += weights.get("mem", 0.0) * (node.memory or 0.0) / 1024
         price += sum(gres.get(name[5:], 0) * weight for name, weight in weights.items() if name.startswith("gres/"))

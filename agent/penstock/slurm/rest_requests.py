@@ -296,9 +296,9 @@ def _resources(memory: str | None, gpus: str | None, gres: str | None, version: 
             raise Infeasible(f"not an amount of memory: {memory[:60]!r}") from error
     mark = "gres/" if version.number >= 40 else "gres:"  # which Slurm changed in 23.11
     if gpus:
-        job["tres_per_job"] = f"{mark}gpu:{gpus}"
+        job["tres_per_job"] = ",".join(f"{mark}gpu:{word}" for word in gpus.split(","))
     if gres:
-        job["tres_per_node"] = ",".join(f"{mark}{word.removeprefix(mark)}" for word in gres.split(","))
+        job["tres_per_node"] = ",".join(mark + re.sub("^gres[:/]", "", word) for word in gres.split(","))
     return job
 
 

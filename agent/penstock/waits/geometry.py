@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from penstock.api import Geometry
+from penstock.values.gres import asked_gres
 
 __all__ = ["Class", "classify", "distance", "key_of", "neighbours", "parse"]
 
@@ -87,13 +88,12 @@ def key_of(geometry: Geometry) -> str:
 
 def _gres(text: str) -> tuple[str, int]:
     """Types without their counts, and all counts together: "gpu:a100:2,lic" -> ("gpu:a100,lic", 3)."""
-    names, total = [], 0
-    for part in filter(None, text.split(",")):
-        name, _, count = part.rpartition(":")
-        counted = bool(name) and count.isdecimal()
-        names.append(name if counted else part)
-        total += int(count) if counted else 1
-    return ",".join(sorted(names)), total
+    try:
+        asked = asked_gres(text)
+    except ValueError:  # not for Slurm either
+        return text, 1
+    names = (f"{item.name}:{item.type}" if item.type else item.name for item in asked)
+    return ",".join(sorted(names)), sum(item.number for item in asked)
 
 
 @lru_cache(maxsize=8192)

@@ -12,7 +12,7 @@ from penstock.api import Job, JobState, Node, Partition, Reservation, Snapshot
 from penstock.cli.flows import Flows, FlowStage
 from penstock.cli.planning import LiveSource, Where
 from penstock.errors import Infeasible, UserError
-from penstock.provision.live import Needs, check_size, from_snapshot, gres_counts, node_price, partition_of
+from penstock.provision.live import Needs, check_size, from_snapshot, node_price, partition_of
 from penstock.provision.pricing import PaperPricing, quote_all
 from penstock.values.instants import parse_instant
 from penstock.workflow.formats import parse_workflow
@@ -111,11 +111,11 @@ def test_what_a_node_must_have():
 
 
 def test_gres():
-    assert gres_counts("gpu:a100:2(S:0,1),nvme") == {"gpu": 2, "gpu:a100": 2, "nvme": 1}
-    assert gres_counts("") == {}
-    assert gres_counts("mps:1K") == {"mps": 1024}
-    with pytest.raises(UserError, match="--gres: must be such as"):
-        gres_counts("a:b:c:1")
+    lustre = Node("n1", "IDLE", 4, True, gres="VramPerGpu:no_consume:48G,bandwidth:lustre:4G")
+    assert Needs(gres="VramPerGpu:24G").met_by(lustre) and not Needs(gres="VramPerGpu:49G").met_by(lustre)
+    assert Needs(gres="bandwidth:lustre:4G").met_by(lustre) and not Needs(gres="bandwidth:nfs:1").met_by(lustre)
+    with pytest.raises(UserError, match=r"--gres: must be such as .* not 'a:b:c:1'"):
+        Needs(gres="a:b:c:1").met_by(lustre)
 
 
 def test_prices_by_billing_weights():
