@@ -29,7 +29,7 @@ POOL_JOB = "PENSTOCK_POOL_JOB"
 STEPS = "PENSTOCK_POOL_STEPS"
 """Of such a job: a file that has a byte for each of its steps so far."""
 _BAD_OPTION = 255
-_NOT_SERVED = ("multi-prog", "het-group", "pty", "container", "bcast")
+_NOT_SERVED = ("multi-prog", "het-group", "pack-group", "pty", "container", "bcast", "async")
 _ONLY_SAYS = ("help", "usage", "version")
 
 

@@ -26,10 +26,11 @@ __all__ = ["JobRequest", "NotForPools", "SbatchError", "export_of", "read_order"
 _MOST_TASKS: Final = 10_000
 # What has no meaning in a pool, and what has one.
 _PASSED_OVER = (
-    "acctg-freq contiguous cores-per-socket cpu-freq delay-boot distribution extra-node-info get-user-env gpu-bind "
-    "gpu-freq gres-flags hint ignore-pbs mem-bind nice no-kill ntasks-per-core ntasks-per-socket oom-kill-step "
-    "overcommit oversubscribe parsable priority profile propagate quiet sockets-per-node spread-job stepmgr switches "
-    "thread-spec threads-per-core time-min tmp use-min-nodes verbose wait wait-all-nodes"
+    "acctg-freq consolidate-segments contiguous cores-per-socket cpu-freq delay-boot distribution extra-node-info "
+    "get-user-env gpu-bind gpu-freq gres-flags hint ignore-pbs mem-bind nice no-kill ntasks-per-core "
+    "ntasks-per-socket oom-kill-step overcommit oversubscribe parsable priority profile propagate quiet segment "
+    "sockets-per-node spread-job spread-segments stepmgr switches thread-spec threads-per-core time-min tmp "
+    "use-min-nodes verbose wait wait-all-nodes"
 )
 _KEPT_TO = (
     "account array begin chdir comment cpus-per-task dependency error export gpus gpus-per-node gpus-per-task gres "

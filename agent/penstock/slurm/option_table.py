@@ -21,14 +21,15 @@ _FLAGS = (
 _WITH_VALUE_AT_WILL = "exclusive get-user-env nice no-kill/k oom-kill-step propagate requeue resv-ports"
 _WITH_VALUE = (
     "account/A acctg-freq array/a autocomplete batch bb bbf begin/b chdir/D cluster cluster-constraint clusters/M "
-    "comment constraint/C container container-id context core-spec/S cores-per-socket cpu-freq cpus-per-gpu "
-    "cpus-per-task/c deadline delay-boot dependency/d distribution/m error/e exclude/x export export-file extra "
-    "extra-node-info/B gid gpu-bind gpu-freq gpus/G gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint "
-    "input/i job-name/J kill-on-invalid-dep licenses/L mail-type mail-user mcs-label mem mem-bind mem-per-cpu "
-    "mem-per-gpu mem-update mincpus network nodefile/F nodelist/w nodes/N ntasks/n ntasks-per-core ntasks-per-gpu "
-    "ntasks-per-node ntasks-per-socket ntasks-per-tres open-mode output/o partition/p power prefer priority profile "
-    "qos/q reservation resources runtime segment signal sockets-per-node switches tasks-per-node thread-spec "
-    "threads-per-core time/t time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey wrap"
+    "comment constraint/C container container-id container-type context core-spec/S cores-per-socket cpu-freq "
+    "cpus-per-gpu cpus-per-task/c deadline delay-boot dependency/d distribution/m error/e exclude/x export "
+    "export-file extra extra-node-info/B gid gpu-bind gpu-freq gpus/G gpus-per-node gpus-per-socket gpus-per-task "
+    "gres gres-flags hint input/i job-name/J kill-on-invalid-dep licenses/L mail-type mail-user mcs-label mem "
+    "mem-bind mem-per-cpu mem-per-gpu mem-update mincpus network nodefile/F nodelist/w nodes/N ntasks/n "
+    "ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket ntasks-per-tres open-mode output/o partition/p "
+    "power prefer priority profile qos/q reservation resources runtime segment signal sockets-per-node switches "
+    "tasks-per-node thread-spec threads-per-core time/t time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey "
+    "wrap"
 )
 NO_VALUE, AT_WILL, VALUE = 0, 1, 2
 

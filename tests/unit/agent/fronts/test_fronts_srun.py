@@ -36,6 +36,12 @@ class TestWords:
             (["-ul", "--export", "A=b", "x"], [("unbuffered", None), ("label", None), ("export", "A=b")], ["x"]),
             (["-K0", "--kill-on-bad-exit", "x"], [("kill-on-bad-exit", "0"), ("kill-on-bad-exit", None)], ["x"]),
             (["--jobi=4", "x"], [("jobid", "4")], ["x"]),
+            (
+                ["--ignore-signals=INT", "--spread-segments", "x"],
+                [("ignore-signals", "INT"), ("spread-segments", None)],
+                ["x"],
+            ),
+            (["--overlap", "--container-type", "oci", "x"], [("overlap", None), ("container-type", "oci")], ["x"]),
         ],
     )
     def test_options_up_to_the_command(self, words, found, command):
@@ -81,6 +87,7 @@ class TestAsked:
             (["-t", "soon", "x"], "Invalid --time specification"),
             ([], "No command given"),
             (["--multi-prog", "x"], "--multi-prog is not known in a job of a pool"),
+            (["--async", "--parsable", "x"], "--async is not known in a job of a pool"),
         ],
     )
     def test_refusals(self, words, text):
