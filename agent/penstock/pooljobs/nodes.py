@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.shim.words import Through
-from penstock.slurm.parse import ParseError, expand_hosts
+from penstock.slurm.parse import ParseError, asked_hosts
 
 __all__ = ["nodes_of"]
 
@@ -11,6 +11,6 @@ __all__ = ["nodes_of"]
 def nodes_of(text: str) -> tuple[str, ...]:
     """The nodes of a list such as n[1-3],n7. Raises `Through`."""
     try:
-        return expand_hosts(text)
+        return asked_hosts(text)
     except ParseError as e:
         raise Through(str(e)) from None

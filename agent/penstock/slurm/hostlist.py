@@ -1,4 +1,4 @@
-"""Slurm's host lists: `n[1-3,07-09],x5`. Import the two functions from `penstock.slurm.parse`."""
+"""Slurm's host lists: `n[1-3,07-09],x5`. Import the functions from `penstock.slurm.parse`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from itertools import product
 
-__all__ = ["MAX_HOSTS", "HostListError", "ParseError", "compress_hosts", "expand_hosts"]
+__all__ = ["MAX_HOSTS", "HostListError", "ParseError", "asked_hosts", "compress_hosts", "expand_hosts"]
 
 # Slurm's own limit for one range is 64 Ki; far above any cluster, far below what would fill the memory.
 MAX_HOSTS = 1 << 17
@@ -46,6 +46,11 @@ def expand_hosts(text: str) -> tuple[str, ...]:
         if len(names) > MAX_HOSTS:
             raise HostListError(f"a host list of more than {MAX_HOSTS} names", text)
     return tuple(names)
+
+
+def asked_hosts(text: str) -> tuple[str, ...]:
+    """The same of a list that people write: blanks part names too, and commas may be too many, as for Slurm (`n1,`)."""
+    return expand_hosts(re.sub(r"[\s,]+", ",", text).strip(","))
 
 
 def compress_hosts(names: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, tzinfo
 from functools import lru_cache
 
-from penstock.slurm.hostlist import HostListError, ParseError, compress_hosts, expand_hosts
+from penstock.slurm.hostlist import HostListError, ParseError, asked_hosts, compress_hosts, expand_hosts
 from penstock.slurm.states import NodeState, parse_job_state, parse_node_state
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
@@ -22,6 +22,7 @@ __all__ = [
     "ParseError",
     "array_tasks",
     "array_text",
+    "asked_hosts",
     "compress_hosts",
     "expand_hosts",
     "format_minutes",

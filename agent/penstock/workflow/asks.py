@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from penstock.errors import UserError
-from penstock.slurm.hostlist import ParseError, expand_hosts
+from penstock.slurm.hostlist import ParseError, asked_hosts
 from penstock.slurm.sbatch_options import SbatchOption, read_options, script_words
 
 __all__ = [
@@ -76,7 +76,7 @@ class Asks:
                 f"not {self.memory[:60]!r}"
             )
         try:
-            expand_hosts(self.exclude)
+            asked_hosts(self.exclude)
         except ParseError as error:
             raise UserError(f"{where}.sbatch: --exclude: {error}") from error
         for name in ("ntasks", "cpus"):

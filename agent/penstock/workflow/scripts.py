@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from penstock.api import JobSpec
-from penstock.slurm.hostlist import expand_hosts
+from penstock.slurm.hostlist import asked_hosts
 from penstock.workflow.asks import NO_ASKS
 from penstock.workflow.guard import Guard, guard_lines, mark_lines
 from penstock.workflow.model import Stage, Workflow
@@ -107,7 +107,7 @@ def job_spec(
     lines.append(f"exec {command}" if unit.script and not mark else command)
     if mark:
         lines += mark_lines(run, unit.name)
-    asks, others = unit.asks, expand_hosts(unit.asks.exclude)
+    asks, others = unit.asks, asked_hosts(unit.asks.exclude)
     spec = JobSpec(
         name=job_name(workflow, run, unit.name, attempt, stage_first=stage_first),
         script="\n".join([*lines, ""]),
