@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot, plural
-from penstock.future.cluster import asleep
 from penstock.future.queue import later, waiting
 
 __all__ = ["WideOptimization"]
@@ -45,7 +44,7 @@ class WideOptimization:
         """The size that `job` should have now (see the module's text)."""
         names = snapshot.idle_nodes(job.partition)
         nodes = [snapshot.nodes[n] for n in names]
-        idle = _Idle(len(names), sum("PLANNED" not in n.state.upper() and not asleep(n.state) for n in nodes))
+        idle = _Idle(len(names), sum("PLANNED" not in n.state.upper() and not n.asleep for n in nodes))
         queue = [p for p in waiting(snapshot, job.partition) if not later(p, snapshot)]
         if offer.size < offer.minimum:
             return self._grow(offer, idle, queue, "the application asks to grow", offer.maximum)

@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeGuard, runtime_checkable
 from penstock.api.owners import HolderKind, Limit, LimitHolder, Owner
 
 __all__ = [
+    "ASLEEP",
     "FAR",
     "AccountingRecord",
     "Allocation",
@@ -69,6 +70,7 @@ class JobState(StrEnum):
     COMPLETING = "COMPLETING"
     RESIZING = "RESIZING"
     REQUEUED = "REQUEUED"
+    REQUEUE_HOLD = "REQUEUE_HOLD"  # back in the queue after a run, and held: somebody has to release it
     COMPLETED = "COMPLETED"
     CANCELLED = "CANCELLED"
     FAILED = "FAILED"
@@ -84,6 +86,11 @@ class JobState(StrEnum):
     def ended(self) -> bool:
         """Whether the job will never run again (a requeued job is pending, not ended)."""
         return self in _ENDED
+
+    @property
+    def waits(self) -> bool:
+        """Whether the job is in the queue."""
+        return self in (JobState.PENDING, JobState.REQUEUE_HOLD)
 
     @property
     def holds_nodes(self) -> bool:
@@ -167,7 +174,7 @@ class Job:
     @property
     def pending(self) -> bool:
         """Whether the job waits in the queue."""
-        return self.state is JobState.PENDING
+        return self.state.waits
 
     @property
     def held(self) -> bool:
@@ -189,9 +196,14 @@ class Step:
     nodes: tuple[str, ...]
 
 
+ASLEEP: Final = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN"})
+"""Words in the states of nodes that power saving has suspended, or that are on their way there or back."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A compute node. `usable` is false when it is down, drained, reserved for maintenance or not responding.
+    """A compute node. `usable` is false when it is down, drained, reserved for maintenance or not responding; one that
+    power saving has suspended (`asleep`) is usable, as Slurm wakes it for a job.
 
     `memory` in MB, None where the site does not say; `gres` as Slurm writes it ("gpu:a100:4(S:0-1)"); `arch` as the
     node's kernel says it ("x86_64"). These and `features` are empty where a backend does not ask. `idle_since` is the
@@ -213,6 +225,11 @@ class Node:
     def completing(self) -> bool:
         """Whether a job's epilogue or its last processes still run on it; the job may be off the queue by then."""
         return "COMPLETING" in self.state
+
+    @property
+    def asleep(self) -> bool:
+        """Whether it is suspended, or on its way there or back, so that nothing can run on it at once."""
+        return "POWER" in self.state and not ASLEEP.isdisjoint(self.state.split("+"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +394,7 @@ class SiteConfig:
     `private` PrivateData, `controller_parameters` SlurmctldParameters, all in small letters. `scron`: users have
     crontabs in Slurm (scrontab). `mail_domain` is MailDomain: a user's address is USER@ that; empty: none is set.
     `next_job` is the number that the next job gets (NEXT_JOB_ID) when this was read; None: a backend does not say.
+    `wakes_in` is ResumeTimeout: so many seconds a suspended node takes at most until jobs run on it.
     """
 
     version: tuple[int, ...]
@@ -398,6 +416,7 @@ class SiteConfig:
     scron: bool = False
     mail_domain: str = ""
     next_job: int | None = None
+    wakes_in: float = 60.0
 
     @property
     def release(self) -> str:
@@ -527,7 +546,8 @@ class Snapshot:
     """One look at Slurm. `problems` lists what is stale or failed; acting needs an empty list (`usable`).
 
     Partitions, reservations and licences may be some minutes older than jobs and nodes. A node within an active
-    reservation is not usable for jobs outside of it.
+    reservation is not usable for jobs outside of it. `wakes_in` is how many seconds a node that is asleep takes at most
+    until jobs run on it (Slurm's ResumeTimeout).
     """
 
     taken_at: float
@@ -537,6 +557,7 @@ class Snapshot:
     problems: tuple[str, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     licenses: tuple[License, ...] = ()
+    wakes_in: float = 60.0
     # What was worked out before: policies ask the same of one picture for every job.
     _idle: dict[str | None, tuple[str, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _pending: dict[str | None, tuple[Job, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -551,7 +572,10 @@ class Snapshot:
         return frozenset(n for job in self.jobs.values() if job.state.holds_nodes for n in job.nodes)
 
     def idle_nodes(self, partition: str | None = None) -> tuple[str, ...]:
-        """Usable nodes that no job holds or has yet to clear, in the partition if one is named, sorted by name."""
+        """Usable nodes that no job holds or has yet to clear, in the partition if one is named, sorted by name.
+
+        Slurm starts jobs on all of them. On those that are `asleep` nothing runs before they are awake.
+        """
         if partition not in self._idle:
             busy = self.busy_nodes()
             names: Sequence[str] | Mapping[str, Node]

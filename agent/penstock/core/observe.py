@@ -19,7 +19,7 @@ from penstock.host.clock import Clock, Rest
 from penstock.slurm.base import Reader
 from penstock.values.backoff import backoff
 
-__all__ = ["Observer", "Shared"]
+__all__ = ["Observer", "Shared", "waking"]
 
 _LONGEST_BACKOFF = 300.0
 _REFUSED = 60.0
@@ -49,6 +49,13 @@ class Shared(Protocol):
         ...
 
 
+async def waking(snapshot: Snapshot, reader: Reader) -> Snapshot:
+    """It with the time in which its nodes wake up. Slurm is asked for that only where any is asleep."""
+    if not any(node.asleep for node in snapshot.nodes.values()):
+        return snapshot
+    return replace(snapshot, wakes_in=(await reader.site()).wakes_in)
+
+
 class Observer:
     """Takes and caches snapshots of one backend.
 
@@ -71,6 +78,7 @@ class Observer:
         self._partitions: Mapping[str, Partition] = {}
         self._reservations: tuple[Reservation, ...] = ()
         self._licenses: tuple[License, ...] = ()
+        self._wakes_in: float | None = None
         self._slow_at = float("-inf")
         self._lock = asyncio.Lock()
 
@@ -124,6 +132,9 @@ class Observer:
             nodes: Mapping[str, Node] = MappingProxyType({n.name: n for n in await self._backend.nodes()})
             # Jobs last: a job started while we asked for nodes then counts as holding them.
             jobs = MappingProxyType({j.id: j for j in await self._backend.jobs()})
+            seen = await self._waking(
+                Snapshot(now, jobs, nodes, self._partitions, reservations=self._reservations, licenses=self._licenses)
+            )
         except PenstockError as e:
             pause = e.again_in if isinstance(e, NotNow) else None
             if pause is None:  # what was not even asked is no new failure
@@ -140,9 +151,16 @@ class Observer:
         if any(part not in self._partitions for job in jobs.values() for part in job.partition.split(",")):
             self._slow_at = float("-inf")  # a partition made since: read them again with the next look
         self._rest = Rest()
-        return self._checked(
-            Snapshot(now, jobs, nodes, self._partitions, reservations=self._reservations, licenses=self._licenses), now
-        )
+        return self._checked(seen, now)
+
+    async def _waking(self, seen: Snapshot) -> Snapshot:
+        """It with the time in which its nodes wake up, which Slurm is asked for once."""
+        if self._wakes_in is None:
+            found = await waking(seen, self._backend)
+            if found is not seen:
+                self._wakes_in = found.wakes_in
+            return found
+        return replace(seen, wakes_in=self._wakes_in)
 
     def _checked(self, seen: Snapshot, now: float) -> Snapshot:
         """It is the last one from now on."""
@@ -157,6 +175,7 @@ class Observer:
         found = await self.shared.look(now) if self.shared is not None else None
         if found is None:
             return None
+        found = await self._waking(found)
         self.looks += 1
         self.failures, self._wanted, self._rest = 0, False, Rest()
         if self._last is None or not self._last.usable or found.taken_at > self._last.taken_at:

@@ -23,6 +23,7 @@ def picture_to_dict(snapshot: Snapshot) -> dict[str, Any]:
         "nodes": _rows(snapshot.nodes.values()),
         "partitions": _rows(snapshot.partitions.values()),
         "reservations": _rows(snapshot.reservations),
+        "wakes_in": snapshot.wakes_in,
     }
 
 
@@ -41,9 +42,10 @@ def picture_from_dict(data: Mapping[str, Any], taken_at: float, problems: Iterab
         nodes = {node.name: node for node in (_read(Node, row) for row in data["nodes"])}
         partitions = {p.name: p for p in (_read(Partition, row) for row in data["partitions"])}
         reservations = tuple(_read(Reservation, row) for row in data["reservations"])
-    except (KeyError, TypeError, AttributeError) as e:
+        wakes_in = float(data.get("wakes_in", 60.0))
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise ValueError(f"not a picture of a cluster: {e!r}") from e
-    return Snapshot(taken_at, jobs, nodes, partitions, tuple(problems), reservations)
+    return Snapshot(taken_at, jobs, nodes, partitions, tuple(problems), reservations, wakes_in=wakes_in)
 
 
 def _rows(values: Iterable[Any]) -> list[dict[str, Any]]:

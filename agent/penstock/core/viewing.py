@@ -10,6 +10,7 @@ from typing import Final
 
 from penstock.api import Snapshot
 from penstock.config import Config
+from penstock.core.observe import waking
 from penstock.errors import SlurmUnavailable
 from penstock.host.logins import uid_of
 from penstock.sharedlook.client import SharedLook
@@ -48,7 +49,7 @@ async def whole_look(config: Config, backend: Reader) -> Snapshot:
             except SlurmUnavailable:
                 found = None
             if found is not None:
-                return found
+                return await waking(found, backend)
     return await take_snapshot(backend)
 
 
@@ -58,7 +59,8 @@ async def take_snapshot(backend: Reader) -> Snapshot:
     reservations = tuple(await backend.reservations())
     nodes = {n.name: n for n in await backend.nodes()}
     jobs = {j.id: j for j in await backend.jobs()}
-    return Snapshot(backend.now(), jobs, nodes, MappingProxyType(partitions), reservations=reservations)
+    found = Snapshot(backend.now(), jobs, nodes, MappingProxyType(partitions), reservations=reservations)
+    return await waking(found, backend)
 
 
 def _own_cluster() -> str:

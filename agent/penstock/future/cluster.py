@@ -8,6 +8,7 @@ Every plan is made of this, so that all of them agree about what Slurm leaves op
     a running job without a limit                   ends `Unknown.endless` from now: never, if nothing else is said
     a pending job without a limit                   may run as long as its partition lets it
     a node that is down or drained                  is closed for good
+    a node that power saving has suspended          is free: Slurm wakes it for a job, which runs `waking` later at most
     a node of a reservation that is in force        is closed until that ends, if nothing else is wrong with it
     a pending job with a begin time to come         takes nothing before it; one that is put off for ever is left out
     a pending job that lacks more than nodes        takes nothing before Slurm says that it starts (it lacks a licence,
@@ -28,15 +29,16 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property, reduce
+from functools import cached_property, reduce
 from operator import or_
 from typing import Final, NamedTuple
 
 from penstock.api import Job, Node, Snapshot
 from penstock.future.bits import BitProfile, NodeBits
 from penstock.future.planner import Ask
+from penstock.slurm.states import parse_node_state
 
-__all__ = ["TASKS", "WAITS_FOR_NODES", "YEAR", "Closed", "Cluster", "Held", "QueueEntry", "Unknown", "asleep"]
+__all__ = ["TASKS", "WAITS_FOR_NODES", "YEAR", "Closed", "Cluster", "Held", "QueueEntry", "Unknown"]
 
 WAITS_FOR_NODES: Final = frozenset({"", "None", "Resources", "Priority"})
 """Slurm's reasons of jobs that lack nothing but nodes."""
@@ -46,8 +48,6 @@ YEAR: Final = 365 * 86400.0
 
 _AT_ONCE: Final = 60.0
 """Seconds within which a job starts that has all it needs: some rounds of Slurm's scheduler."""
-_ASLEEP: Final = ("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "~", "#", "%")
-_SHARED: Final = frozenset({"RESERVED", "MAINTENANCE", "IDLE", "ALLOCATED", "MIXED", "PLANNED", "COMPLETING", "CLOUD"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +170,14 @@ class Cluster:
 
     @cached_property
     def asleep(self) -> int:
-        """The nodes that would have to be powered up."""
-        return self.bits.mask(name for name, node in self.snapshot.nodes.items() if asleep(node.state))
+        """The nodes that would have to be powered up. For Slurm, which wakes them for a job, they are free."""
+        return self.bits.mask(name for name, node in self.snapshot.nodes.items() if node.asleep)
+
+    @cached_property
+    def waking(self) -> int:
+        """Those of them on which a job could start: it runs once they are awake, `Snapshot.wakes_in` later at most."""
+        down = reduce(or_, (closed.nodes for closed in self.closed if not closed.name), 0)
+        return self.asleep & ~self.busy & ~down
 
     def nodes_of(self, *partitions: str) -> int:
         """The known nodes of these partitions, as far as there are such."""
@@ -236,12 +242,6 @@ class Cluster:
                     yield entry
 
 
-@cache
-def asleep(state: str) -> bool:
-    """Whether a node in this state would have to be powered up before anything runs on it."""
-    return any(word in state.upper() for word in _ASLEEP)
-
-
 _KEPT: Final = 3
 _LATEST: Final[list[Cluster]] = []
 """Of the last looks, because all readers of a look ask for the same."""
@@ -260,7 +260,7 @@ def _closed(snapshot: Snapshot, bits: NodeBits) -> Iterator[Closed]:
 
 def _is_down(node: Node, reserved: bool) -> bool:
     """Whether it will not come back by itself; a reservation's end is known, so being in one is not that."""
-    return not node.usable and not (reserved and set(node.state.split("+")) <= _SHARED)
+    return not node.usable and not (reserved and parse_node_state(node.state).sound)
 
 
 def _waiting(snapshot: Snapshot, bits: NodeBits) -> Iterator[QueueEntry]:

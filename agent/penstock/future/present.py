@@ -87,13 +87,17 @@ class Present:
         down = reduce(or_, (c.nodes for c in cluster.closed if c.start <= cluster.now and c.end == math.inf), 0)
         shut = [c for c in cluster.closed if c.end < math.inf and c.nodes & region & ~down]
         now_shut = [c for c in shut if c.start <= cluster.now]
-        busy = (cluster.busy | cluster.clearing) & region
+        busy = (cluster.busy | cluster.clearing | cluster.waking) & region
         running = []
         for job, nodes in _owned(cluster.held, region & ~down):
             running += _running(job, nodes, now_shut, counted)
-        if clearing := cluster.clearing & region & ~cluster.busy & ~down:
-            seconds = cluster.unknown.overdue
-            running.append(Running(counted(clearing), cluster.now, seconds, cluster.now + seconds))
+        clearing = cluster.clearing & ~cluster.busy & ~down
+        for soon, seconds in (
+            (clearing, cluster.unknown.overdue),
+            (cluster.waking & ~clearing, cluster.snapshot.wakes_in),
+        ):
+            if nodes := soon & region:
+                running.append(Running(counted(nodes), cluster.now, seconds, cluster.now + seconds))
         closed = []
         taken = busy | down
         for each in now_shut:

@@ -34,7 +34,6 @@ from penstock.api import (
     AccountingRecord,
     Job,
     JobSpec,
-    JobState,
     JobTexts,
     Node,
     Partition,
@@ -276,7 +275,7 @@ class PyslurmBackend(CliBackend):
             except _Lacking:
                 pass
             else:
-                if state is not JobState.PENDING:
+                if not state.waits:
                     raise Infeasible(f"job {job} is {state}; only a pending job can be held")
                 return
         await super().hold(job)

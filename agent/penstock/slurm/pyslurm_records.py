@@ -49,7 +49,7 @@ def job_from_values(row: Sequence[Any], default_limit: Callable[[str], float | N
     value = dict(zip(JOB, row, strict=True))
     state = parse_job_state(value["state"] or "")
     limit = None if value["time_limit"] is None else 60.0 * value["time_limit"]
-    if limit is None and state is JobState.PENDING:
+    if limit is None and state.waits:
         limit = default_limit(value["partition"] or "")
     endless = limit is None and state.holds_nodes and state is not JobState.COMPLETING
     task, tasks = value["array_task_id"], 1
@@ -93,7 +93,7 @@ def job_from_values(row: Sequence[Any], default_limit: Callable[[str], float | N
 def unreadable_dependency(row: Sequence[Any]) -> bool:
     """Whether the job of a row of JOB may wait for another one to expand, which pyslurm leaves out."""
     value = dict(zip(JOB, row, strict=True))
-    found, waits = value["dependencies"], parse_job_state(value["state"] or "") is JobState.PENDING
+    found, waits = value["dependencies"], parse_job_state(value["state"] or "").waits
     return waits and not value["is_batch_job"] and found is not None and not _listed(found)
 
 
@@ -160,7 +160,7 @@ def reservation_from_values(row: Sequence[Any], now: float) -> Reservation:
 def step_from_values(row: Sequence[Any], job: int) -> Step | None:
     """A step from its id, state and nodes; None for one that does not run yet."""
     name, state, nodes = row
-    if name in ("pending", "TBD") or parse_job_state(state or "") is JobState.PENDING:
+    if name in ("pending", "TBD") or parse_job_state(state or "").waits:
         return None
     return Step(job, str(name), expand_hosts(",".join(nodes or ())))
 

@@ -189,7 +189,7 @@ def step_from_row(row: Sequence[str], job: int) -> Step | None:
     """A step from a row of STEP_FIELDS; None for one that does not run yet."""
     name, nodes, state = row
     step = name.rpartition(".")[2]
-    if step == "TBD" or parse_job_state(state) is JobState.PENDING:
+    if step == "TBD" or parse_job_state(state).waits:
         return None
     return Step(job=job, id=step, nodes=expand_hosts(nodes))
 
@@ -367,6 +367,7 @@ def site_from_settings(settings: Mapping[str, str]) -> SiteConfig:
             controller_parameters=_items(settings.get("SlurmctldParameters", "").lower()),
             mail_domain=_domain(settings.get("MailDomain", "")),
             scron="enable" in _items(settings.get("ScronParameters", "").lower()),
+            wakes_in=_resume(settings.get("ResumeTimeout", "")),
             next_job=int(number) if _WHOLE.fullmatch(number := settings.get("NEXT_JOB_ID", "")) else None,
         )
     except KeyError as error:
@@ -376,6 +377,12 @@ def site_from_settings(settings: Mapping[str, str]) -> SiteConfig:
 def slurm_user(text: str) -> str:
     """The user that slurmctld runs as, from `scontrol show config`."""
     return parse_config(text).get("SlurmUser", "").partition("(")[0]
+
+
+def _resume(text: str) -> float:
+    """Seconds of a ResumeTimeout such as "600 sec"; Slurm's default where it is not said."""
+    match = re.match(r"\d{1,9}\b", text)
+    return 60.0 if match is None else float(match[0])
 
 
 def _domain(text: str) -> str:

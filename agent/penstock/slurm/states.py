@@ -6,7 +6,7 @@ import logging
 import re
 from dataclasses import dataclass
 
-from penstock.api import JobState
+from penstock.api import ASLEEP, JobState
 
 __all__ = ["NodeState", "parse_job_state", "parse_node_state"]
 
@@ -30,11 +30,12 @@ _STATES |= {
     "BF": JobState.BOOT_FAIL,
     "DL": JobState.DEADLINE,
     "OOM": JobState.OUT_OF_MEMORY,
-    # Requeued and held: in the queue, with priority 0.
-    "REQUEUE_HOLD": JobState.PENDING,
-    "RH": JobState.PENDING,
-    "SPECIAL_EXIT": JobState.PENDING,
-    "SE": JobState.PENDING,
+    # Requeued and held: in the queue, with priority 0. A job is so that failed with --requeue=expedite, or ended
+    # with a code of RequeueExitHold.
+    "RH": JobState.REQUEUE_HOLD,
+    "SPECIAL_EXIT": JobState.REQUEUE_HOLD,
+    "SE": JobState.REQUEUE_HOLD,
+    "EXPEDITING": JobState.PENDING,  # to start again as the first
     "RESV_DEL_HOLD": JobState.PENDING,
     "RD": JobState.PENDING,
     "REQUEUE_FED": JobState.PENDING,
@@ -47,9 +48,21 @@ _STATES |= {
     "STOPPED": JobState.SUSPENDED,
     "ST": JobState.SUSPENDED,
     "POWER_UP_NODE": JobState.CONFIGURING,
+    # Another cluster of the federation has the job; it could not be started.
+    "REVOKED": JobState.CANCELLED,
+    "RV": JobState.CANCELLED,
+    "LAUNCH_FAILED": JobState.FAILED,
+    "RECONFIG_FAIL": JobState.FAILED,
 }
 # In a combined state these say what is going on now, the rest how it came about.
-_PHASES = (JobState.COMPLETING, JobState.CONFIGURING, JobState.RESIZING, JobState.PENDING)
+_PHASES = (
+    JobState.COMPLETING,
+    JobState.CONFIGURING,
+    JobState.RESIZING,
+    JobState.REQUEUE_HOLD,
+    JobState.PENDING,
+)
+_NO_STATES = frozenset({"UPDATE_DB"})  # what slurmctld notes for itself beside a state
 
 
 _reported: set[tuple[str, str]] = set()
@@ -68,7 +81,7 @@ def parse_job_state(text: str) -> JobState:
     words = text.strip().split(maxsplit=1)
     if not words:
         return JobState.UNKNOWN
-    parts = re.split(r"[+,|]", words[0].upper())
+    parts = [part for part in re.split(r"[+,|]", words[0].upper()) if part not in _NO_STATES]
     for part in parts:
         if part not in _STATES:
             _unknown("job state", part)
@@ -109,22 +122,36 @@ _NODE_WORDS = {
     "NO_RESPOND": ("NOT_RESPONDING",),
     "UNK": ("UNKNOWN",),
     "FUTR": ("FUTURE",),
+    "BLOCK": ("BLOCKED",),
+    "RESM": ("RESUME",),
+    "CANC_R": ("REBOOT_CANCEL",),
+    "CANCEL_REBOOT": ("REBOOT_CANCEL",),
+    "EXT": ("EXTERNAL",),
+    "NPC": ("PERFCTRS",),
     "ERR": ("ERROR",),
-    "POW_DN": ("POWERED_DOWN",),
-    "POW_UP": ("POWERING_UP",),
+    "POW_DN": ("POWER_DOWN",),
+    "POW_UP": ("POWER_UP",),
+    "POWRING_DN": ("POWERING_DOWN",),
+    "POWERED_DN": ("POWERED_DOWN",),
     "BOOT": ("REBOOT_ISSUED",),
     "REBOOT": ("REBOOT_REQUESTED",),
 }
+# Words of sinfo for nodes that are idle besides.
+_IDLE_WORDS = frozenset({"BLOCKED", "MAINTENANCE", "PERFCTRS", "PLANNED", "RESERVED"})
 _USABLE_BASES = frozenset({"IDLE", "ALLOCATED", "MIXED"})
-_USABLE_FLAGS = frozenset(
-    {"CLOUD", "COMPLETING", "DYNAMIC", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PERFCTRS", "NPC", "PLANNED", "BLOCKED"}
-)
-
+_HARMLESS = frozenset({"BLOCKED", "CLOUD", "COMPLETING", "DYNAMIC", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "PLANNED"}) | {
+    "POWER_UP",  # asked for: what is off says so besides
+    "REBOOT_CANCEL",
+    "RESUME",
+}
+_SET_APART = frozenset({"RESERVED", "MAINTENANCE"})
+_SILENT = "NOT_RESPONDING"
 _NODE_FLAGS = (
-    _USABLE_FLAGS
+    _HARMLESS
+    | _SET_APART
+    | ASLEEP
     | frozenset(_NODE_MARKS.values())
-    | {"DRAIN", "EXTERNAL", "FAIL", "INVALID_REG", "POWER_DRAIN", "POWER_UP"}
-    | {"REBOOT_CANCEL", "RESERVED", "RESUME", "UNDRAIN"}
+    | {"DRAIN", "EXTERNAL", "FAIL", "INVALID_REG", "PERFCTRS", "POWER_DRAIN", "UNDRAIN"}
 )
 
 
@@ -137,32 +164,46 @@ class NodeState:
 
     @property
     def usable(self) -> bool:
-        """Whether jobs of anybody run or may start on it. A flag that is not known to be harmless says no.
+        """Whether jobs of anybody run or may start on it, if it is asleep once Slurm has woken it. A flag that is not
+        known to be harmless says no.
 
         RESERVED says no as well: only jobs in that reservation may start there.
         """
-        return self.base in _USABLE_BASES and self.flags <= _USABLE_FLAGS
+        return self.sound and not self.flags & _SET_APART
+
+    @property
+    def sound(self) -> bool:
+        """The same whoever it is reserved for. One that is asleep or wakes up does not answer, and need not."""
+        harmless = _HARMLESS | _SET_APART | ASLEEP
+        if self.flags & ASLEEP:
+            harmless |= {_SILENT}
+        return self.base in _USABLE_BASES and self.flags <= harmless
 
     def __str__(self) -> str:
         return "+".join((self.base, *sorted(self.flags)))
 
 
 def parse_node_state(text: str) -> NodeState:
-    """A node state from scontrol (`IDLE+DRAIN`, `DOWN*+DRAIN`) or sinfo (`idle*`, `mix-`, `drained`)."""
-    base = ""
+    """A node state from scontrol (`IDLE+DRAIN`, `DOWN*+DRAIN`) or sinfo (`idle*`, `mix-`, `alloc+`, `drained`)."""
+    said: list[str] = []
+    implied: list[str] = []
     flags: set[str] = set()
-    for raw in text.strip().upper().split("+"):
+    words = text.strip().upper()
+    if words.endswith("+"):
+        flags.add("COMPLETING")
+    for raw in words.split("+"):
         word = raw
         while word and word[-1] in _NODE_MARKS:
             flags.add(_NODE_MARKS[word[-1]])
             word = word[:-1]
-        for part in _NODE_WORDS.get(word, (word,)):
-            if part in _NODE_BASES and not base:
-                base = part
-            elif part and part != base:
-                flags.add(part)
-            if part and part not in _NODE_BASES and part not in _NODE_FLAGS:
+        parts = _NODE_WORDS.get(word, (word,))
+        for part in filter(None, parts):
+            if part in _NODE_BASES:
+                # scontrol names the base beside a flag, as in IDLE+COMPLETING; in sinfo's word it lies in the word.
+                (said if len(parts) == 1 else implied).append(part)
+                continue
+            flags.add(part)
+            if part not in _NODE_FLAGS:
                 _unknown("node state", part)
-    return NodeState(
-        base or ("IDLE" if flags & {"MAINTENANCE", "RESERVED", "PLANNED"} else "UNKNOWN"), frozenset(flags)
-    )
+    base, *others = said or implied or ["IDLE" if flags & _IDLE_WORDS else "UNKNOWN"]
+    return NodeState(base, frozenset(flags.union(others) - {base}))

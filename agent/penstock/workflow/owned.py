@@ -53,7 +53,8 @@ def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
 
 def _again(run: WorkflowRun, stage: StageRun, rows: Sequence[Job]) -> bool:
     """Whether a job that had not completed is back in the queue: its owner has requeued it."""
-    return stage.phase is not StagePhase.DONE and any(r.uid == run.uid and not r.state.ended for r in rows)
+    alive = (r for r in rows if not r.state.ended and r.state is not JobState.REQUEUE_HOLD)
+    return stage.phase is not StagePhase.DONE and any(r.uid == run.uid for r in alive)
 
 
 def _absorbed(turn: Turn, run: WorkflowRun, stage: StageRun, number: int, rows: Sequence[Job]) -> StageRun:
@@ -76,6 +77,10 @@ def _absorbed(turn: Turn, run: WorkflowRun, stage: StageRun, number: int, rows: 
     bad = next((row.state for row in ended if row.state is not JobState.COMPLETED), None)
     if bad is not None and stage.mine.trouble is None:
         stage = _own(stage, trouble=bad.value)
+    if live and all(row.state is JobState.REQUEUE_HOLD for row in live):
+        text = f"job {number} did not complete, and is held for another run: `scontrol release {number}` lets it begin"
+        state = JobState.REQUEUE_HOLD.value
+        return replace(stage, phase=StagePhase.FAILED, slurm_state=state, failure=text, end=turn.now, observed=True)
     if live:
         return _held(turn, _hindered(turn, _alive(stage, live, turn.view.taken_at), live[0]), live)
     trouble = None if stage.mine.trouble is None else JobState(stage.mine.trouble)

@@ -23,6 +23,7 @@ _MOST_LEARNED: Final = 20  # waits of a run in one pass: each costs milliseconds
 # states of a parent in which a job that is `afterok` it cannot have been started by Slurm
 NOT_OVER = frozenset(
     {JobState.PENDING, JobState.CONFIGURING, JobState.RUNNING, JobState.SUSPENDED, JobState.RESIZING, JobState.REQUEUED}
+    | {JobState.REQUEUE_HOLD}
 )
 
 

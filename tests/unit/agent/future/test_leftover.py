@@ -17,6 +17,7 @@ from penstock.future.leftover import Leftover
 from penstock.future.planner import Ask, Backfill
 from penstock.future.queue import later, waiting
 from penstock.future.turns import Turns, grant_of, turn_of
+from penstock.slurm.states import parse_node_state
 from penstock_lab.mock import views
 from penstock_lab.mock.model import Scheduler
 
@@ -32,7 +33,12 @@ def picture(*jobs, idle_since=0.0, **states):
     """Eight nodes at NOW; `states` are those of some that are not simply idle."""
     seen = make_snapshot(jobs, at=NOW)
     nodes = {
-        n: replace(node, state=states.get(n, "IDLE"), idle_since=idle_since, usable="RESERVED" not in states.get(n, ""))
+        n: replace(
+            node,
+            state=states.get(n, "IDLE"),
+            idle_since=idle_since,
+            usable=parse_node_state(states.get(n, "IDLE")).usable,
+        )
         for n, node in seen.nodes.items()
     }
     return replace(seen, nodes=nodes)

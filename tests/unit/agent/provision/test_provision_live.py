@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -14,6 +15,7 @@ from penstock.cli.planning import LiveSource, Where
 from penstock.errors import Infeasible, UserError
 from penstock.provision.live import Needs, check_size, from_snapshot, node_price, partition_of
 from penstock.provision.pricing import PaperPricing, quote_all
+from penstock.slurm.states import parse_node_state
 from penstock.values.instants import parse_instant
 from penstock.workflow.formats import parse_workflow
 
@@ -40,7 +42,7 @@ def snapshot(jobs=(), reservations=(), **states):
         state = states.get(name, "IDLE")
         gres = "gpu:a100:2(S:0-1)" if i > 2 else ""
         features = ("big",) if i == 4 else ()
-        usable = state in ("IDLE", "ALLOCATED")
+        usable = parse_node_state(state).usable
         nodes[name] = Node(name, state, 4, usable, ("p",), memory=1024.0 * i, gres=gres, features=features)
     weights = {"CPU": 2.0, "Mem": 1.0, "GRES/gpu": 3.0}
     parts = {
@@ -71,6 +73,21 @@ def test_nodes_that_are_down_stay_so_and_reserved_ones_come_back():
     claims = {c.id: (c.nodes, c.end) for c in found.queue.claims}
     assert claims == {"down": (0b1010, math.inf), "reservation r": (0b1100, 2000.0)}
     assert "2 nodes down or drained" in found.notes[0]
+
+
+def test_a_node_that_is_being_cleared_is_not_down():
+    found = planned(snapshot(n1="IDLE+COMPLETING", n2="MIXED+COMPLETING"))
+    assert {c.id: (c.nodes, c.end) for c in found.queue.claims} == {"clearing": (0b11, NOW + 60)} and not found.notes
+
+
+def test_a_node_that_is_asleep_is_free_once_it_is_awake():
+    asleep = {"n1": "IDLE+CLOUD+POWERED_DOWN", "n2": "IDLE+NOT_RESPONDING+POWERING_UP"}
+    found = planned(replace(snapshot(**asleep), wakes_in=600.0))
+    assert {c.id: (c.nodes, c.end) for c in found.queue.claims} == {"waking": (0b11, NOW + 600)}
+    (note,) = found.notes
+    assert note.startswith("2 nodes asleep: ") and "10m later at most" in note
+    reserved = reservation(500.0, 2000.0, "n1", active=True)
+    assert "down" not in {c.id for c in planned(snapshot([], [reserved], n1="IDLE+POWERED_DOWN+RESERVED")).queue.claims}
 
 
 def test_a_job_that_asked_for_a_later_start_takes_nothing_before_it():

@@ -15,6 +15,7 @@ from penstock.slurm.parse import (
     HostListError,
     NodeState,
     ParseError,
+    asked_hosts,
     compress_hosts,
     expand_hosts,
     format_minutes,
@@ -64,6 +65,13 @@ def test_host_lists_expand(text, names):
 def test_host_lists_compress(names, text):
     assert compress_hosts(names) == text
     assert set(expand_hosts(text)) == set(names)
+
+
+@pytest.mark.parametrize("text", ["n1,n[2-3]", "n1,,n[2-3],", ",n1 n[2,3]", " n1 ,\tn[2, 3] ,"])
+def test_host_lists_that_people_write(text):
+    assert asked_hosts(text) == ("n1", "n2", "n3") and asked_hosts(",") == asked_hosts("") == ()
+    with pytest.raises(HostListError):
+        asked_hosts("n1,n[2-")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +195,16 @@ def test_counts_exit_codes_and_versions():
         ("CANCELLED,COMPLETING", JobState.COMPLETING),
         ("RUNNING+CONFIGURING", JobState.CONFIGURING),
         ("PENDING,REQUEUED", JobState.PENDING),
-        ("REQUEUE_HOLD", JobState.PENDING),
+        ("RH", JobState.REQUEUE_HOLD),
+        ("PENDING+REQUEUE_HOLD", JobState.REQUEUE_HOLD),
+        ("SPECIAL_EXIT", JobState.REQUEUE_HOLD),
+        ("PENDING,EXPEDITING", JobState.PENDING),
+        ("REVOKED", JobState.CANCELLED),
+        ("RV", JobState.CANCELLED),
+        ("LAUNCH_FAILED", JobState.FAILED),
+        ("PENDING+LAUNCH_FAILED", JobState.PENDING),
+        ("RECONFIG_FAIL", JobState.FAILED),
+        ("COMPLETED+UPDATE_DB", JobState.COMPLETED),
         ("NOVEL_STATE", JobState.UNKNOWN),
         ("NOVEL+RUNNING", JobState.RUNNING),
         ("", JobState.UNKNOWN),
@@ -244,7 +261,10 @@ def test_what_is_no_array(text):
         ("drained", "IDLE+DRAIN", False),
         ("drng*", "ALLOCATED+DRAIN+NOT_RESPONDING", False),
         ("idle*", "IDLE+NOT_RESPONDING", False),
-        ("IDLE~", "IDLE+POWERED_DOWN", False),
+        ("IDLE~", "IDLE+POWERED_DOWN", True),
+        ("alloc+", "ALLOCATED+COMPLETING", True),
+        ("ALLOCATED+NOT_RESPONDING+POWERING_UP", "ALLOCATED+NOT_RESPONDING+POWERING_UP", True),
+        ("DOWN+CLOUD+POWERED_DOWN", "DOWN+CLOUD+POWERED_DOWN", False),
         ("DOWN*+DRAIN", "DOWN+DRAIN+NOT_RESPONDING", False),
         ("maint", "IDLE+MAINTENANCE", False),
         ("IDLE+RESERVED", "IDLE+RESERVED", False),

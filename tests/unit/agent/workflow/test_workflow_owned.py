@@ -336,6 +336,20 @@ def test_a_failed_stage_stops_those_after_it_and_nothing_else():
     assert back.run.stage("a").failure is None
 
 
+def test_a_job_that_failed_and_is_held_for_another_run_has_failed_until_it_is_let_go():
+    """As 26.05 does with a job of --requeue=expedite that exits with 1."""
+    run = look(chain("a", "b"), make_job(1, "n1", start=10.0), kept(2, "afterok:1(unfulfilled)")).run
+    held = make_job(1, state=JobState.REQUEUE_HOLD, reason="JobHeldUser", priority=0, restarts=1)
+    done = look(run, held, kept(2, "afterok:1(unfulfilled)"), now=70.0)
+    assert done.run.stage("a").phase is StagePhase.FAILED and done.run.phase is RunPhase.FAILING
+    assert done.run.why == (
+        "a: job 1 did not complete, and is held for another run: `scontrol release 1` lets it begin"
+    )
+    assert look(done.run, held, kept(2), now=80.0).run.stage("a") == done.run.stage("a")
+    back = look(done.run, replace(held, state=JobState.PENDING, priority=9), kept(2), now=90.0)
+    assert (back.run.phase, back.run.stage("a").phase) == (RunPhase.ACTIVE, StagePhase.QUEUED)
+
+
 # -- what Slurm and accounting say -------------------------------------------------------------------------------------
 
 
