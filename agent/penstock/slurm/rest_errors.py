@@ -12,13 +12,14 @@ from typing import Any, Final
 from penstock.errors import Infeasible, NotPermitted, OutcomeUnknown, PenstockError, SlurmUnavailable
 from penstock.slurm.refusals import classify
 
-__all__ = ["RestRefusal", "complaint", "error_of", "judged", "refuses_token", "unreadable"]
+__all__ = ["RestRefusal", "complaint", "doubts_token", "error_of", "judged", "refuses_token", "unreadable"]
 
 _SAYS_NOTHING: Final = frozenset({"", "unspecified error", "no error", "success"})
 # Of a signal that slurmctld did not hear slurmrestd says 1, and takes that for EPERM (24.11).
 _FAILED: Final = 1
 # slurmctld's words for a token that has expired, is of another user, or was signed with another key.
 _TOKEN: Final = ("protocol authentication error", "authentication credential", "authentication failure")
+_NO_DATABASE: Final = "unable to connect to database"
 _MALFORMED: Final = (
     "unexpected json",
     "rfc7320",
@@ -64,6 +65,12 @@ def refuses_token(status: int, text: str) -> bool:
     return status == 401 or any(words in text.lower() for words in _TOKEN)
 
 
+def doubts_token(text: str) -> bool:
+    """Whether it may be the token: slurmrestd says the same (502, 7000) of a slurmdbd that is away and of one that does
+    not accept the token."""
+    return _NO_DATABASE in text.lower()
+
+
 def unreadable(status: int, kind: str, *, changing: bool) -> PenstockError:
     """An answer that is not slurmrestd's. `kind` is its media type."""
     if status in (401, 407):
@@ -84,5 +91,8 @@ def judged(text: str, *, changing: bool) -> PenstockError:
 def error_of(refused: RestRefusal, *, changing: bool) -> PenstockError:
     """As `judged`; a token that was refused is for people to mend."""
     if refuses_token(refused.status, refused.text):
-        return NotPermitted(f"Slurm does not accept the token, or whom it is for: {refused.text}")
+        text = f"Slurm does not accept the token, or whom it is for: {refused.text}"
+        if refused.status == 401:
+            text += " (where the site has munge, slurmrestd takes tokens only if it was started with SLURM_JWT=daemon)"
+        return NotPermitted(text)
     return judged(refused.text, changing=changing)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import ConfigError, OutcomeUnknown, PenstockError, SlurmUnavailable
-from penstock.slurm.rest_errors import RestRefusal, complaint, refuses_token, unreadable
+from penstock.slurm.rest_errors import RestRefusal, complaint, doubts_token, refuses_token, unreadable
 from penstock.slurm.rest_tokens import Tokens
 from penstock.values.rest_address import RestAddress
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["RestLink"]
 
 _LONG: Final = 500_000
+_DOUBT_AGAIN: Final = 60.0  # s: a database may be away for long
 
 
 class RestLink:
@@ -33,6 +36,7 @@ class RestLink:
     def __init__(self, address: RestAddress, user: str, tokens: Tokens | None = None, ca: Path | None = None) -> None:
         self.address = address
         self.tokens = tokens
+        self._doubted = -math.inf
         self._user = user
         self._ca = ca
         self._clients: dict[bool, httpx.AsyncClient] = {}
@@ -50,18 +54,28 @@ class RestLink:
         """The document of an answer without errors.
 
         Raises `RestRefusal`; `SlurmUnavailable` where there is no answer, or `OutcomeUnknown` if the request may have
-        arrived and is `changing`; `NotPermitted` where there is no token. A token that is refused is renewed, once.
+        arrived and is `changing`; `NotPermitted` where there is no token. A token that is refused is renewed, once; one
+        that may be the reason why accounting does not answer, too, once a minute.
         """
         try:
             async with asyncio.timeout(limit):
                 try:
                     return await self._ask(method, path, limit, changing, query, body, renewed=False)
                 except RestRefusal as refused:
-                    if self.tokens is None or not refuses_token(refused.status, refused.text):
+                    if not self._renews(refused):
                         raise
                 return await self._ask(method, path, limit, changing, query, body, renewed=True)
         except TimeoutError:
             raise self._lost(f"no answer within {limit:g} s", changing) from None
+
+    def _renews(self, refused: RestRefusal) -> bool:
+        """Whether the token is to be renewed for that."""
+        if self.tokens is None:
+            return False
+        if doubts_token(refused.text) and (now := time.monotonic()) - self._doubted >= _DOUBT_AGAIN:
+            self._doubted = now
+            return True
+        return refuses_token(refused.status, refused.text)
 
     async def close(self) -> None:
         """Give the connections back."""
@@ -111,6 +125,8 @@ class RestLink:
                 )
             raise unreadable(answer.status_code, kind, changing=changing)
         if text := complaint(document):
+            if self.tokens is not None and doubts_token(text):
+                text += " (or slurmdbd does not accept the token: slurmrestd says the same of both)"
             raise RestRefusal(answer.status_code, text)
         if answer.status_code in (401, 404):
             raise RestRefusal(answer.status_code, f"HTTP {answer.status_code}")

@@ -73,7 +73,7 @@ def test_efficiency_asks_the_queue_and_the_application_first():
     assert size_of(policy, offer(8, maximum=3)) == 2
 
 
-@pytest.mark.parametrize("state", ["IDLE+POWERED_DOWN", "idle~", "IDLE+PLANNED"])
+@pytest.mark.parametrize("state", ["IDLE+POWERED_DOWN", "IDLE+NOT_RESPONDING+POWERING_UP", "IDLE+PLANNED"])
 def test_wide_leaves_nodes_alone_that_sleep_or_are_planned_for(state):
     nodes = {n: replace(node, state=state) for n, node in make_snapshot().nodes.items()}
     assert size_of(WideOptimization(), offer(2), nodes=nodes) == 2

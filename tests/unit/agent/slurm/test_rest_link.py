@@ -21,7 +21,7 @@ from penstock.errors import (
 )
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.rest import RestBackend
-from penstock.slurm.rest_errors import RestRefusal
+from penstock.slurm.rest_errors import RestRefusal, error_of
 from penstock.slurm.rest_link import RestLink
 from penstock.slurm.rest_tokens import CommandTokens, FileTokens, read_token
 from penstock.values.rest_address import RestAddress
@@ -199,6 +199,45 @@ def test_a_token_that_is_refused_is_renewed_once(tmp_path):
     assert isinstance(found, RestRefusal) and len(seen) == 2
     found, seen = asked(tmp_path, lambda *_: answer(b"Authentication failure", 401, "text/plain"), tokens=tokens)
     assert isinstance(found, RestRefusal) and len(seen) == 2
+
+
+def test_a_token_that_accounting_may_have_refused_is_renewed_once_a_minute(tmp_path):
+    """As slurmrestd says it of a slurmdbd that does not accept a token, and of one that is away."""
+    count = tmp_path / "count"
+    token = jwt(sun="alice", exp=time.time() + 3600)
+    script = f"open({str(count)!r}, 'a').write('x'); print({token!r}[:-len(open({str(count)!r}).read())])"
+    tokens = CommandTokens([sys.executable, "-c", script])
+    away = {"error_number": 7000, "error": "Unable to connect to database", "description": "Failed to open connection"}
+
+    async def run():
+        async with Server(tmp_path / "s", lambda *_: answer({"errors": [away]}, 502)) as server:
+            link = link_to(tmp_path / "s", tokens)
+            found = []
+            for _ in range(2):
+                with pytest.raises(RestRefusal) as refused:
+                    await link.ask("GET", "/slurmdb/v0.0.42/jobs/", limit=5.0, changing=False)
+                found.append(refused.value)
+            await link.close()
+            return found, len(server.seen)
+
+    found, requests = asyncio.run(run())
+    assert requests == 3 and count.read_text() == "xx", "the second time it is known that a new token does not help"
+    error = error_of(found[0], changing=False)
+    assert isinstance(error, SlurmUnavailable) and "or slurmdbd does not accept the token" in str(error)
+    count.unlink()
+    tokens = CommandTokens([sys.executable, "-c", script])
+    done, seen = asked(tmp_path, respond_by(count, away), tokens=tokens)
+    assert done == {"errors": []} and len(seen) == 2
+
+
+def respond_by(count, error):
+    """Accounting that takes the second token alone."""
+    return lambda *_: answer({"errors": []}) if count.read_text() == "xx" else answer({"errors": [error]}, 502)
+
+
+def test_a_slurmrestd_that_takes_no_tokens_is_named():
+    error = error_of(RestRefusal(401, "Authentication failure"), changing=False)
+    assert isinstance(error, NotPermitted) and "SLURM_JWT=daemon" in str(error)
 
 
 def test_tokens_are_renewed_before_they_end(tmp_path):

@@ -262,3 +262,8 @@ def test_the_tasks_of_an_array_are_one_job():
     assert (both.id, both.state, both.start) == (10, JobState.RUNNING, 5.0)
     ended = as_one([done, bad])
     assert (ended.id, ended.state, ended.end) == (10, JobState.FAILED, 30.0)
+
+
+def test_a_list_of_nodes_may_have_commas_to_spare_as_for_sbatch():
+    (stage,) = one("nodes: 1", "time: 60", "sbatch: ['--exclude=n1,n[3-4],']").stages
+    assert stage.asks.exclude == "n1,n[3-4],"
