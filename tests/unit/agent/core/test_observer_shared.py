@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from factories import ManualClock, make_job, make_snapshot
 
+from penstock.api import Node
 from penstock.config import Config, load
 from penstock.core.executor import FRESH
 from penstock.core.observe import Observer
@@ -129,3 +131,28 @@ def test_where_it_is_asked_for(tmp_path):
         file = tmp_path / "c.yaml"
         file.write_text("slurm: {view: there}\n")
         load(file)
+
+
+def test_how_long_nodes_take_to_wake_is_asked_for_once_and_only_where_any_sleeps():
+    class Sleepy(Direct):
+        sites = 0
+        state = "IDLE"
+
+        async def nodes(self):
+            return [Node("n1", self.state, 2, True)]
+
+        async def site(self):
+            self.sites += 1
+            return SimpleNamespace(wakes_in=600.0)
+
+    async def run():
+        clock, slurm = ManualClock(1000.0), Sleepy()
+        observer = Observer(slurm, clock, min_interval=1.0, stale_after=60.0)
+        found = []
+        for state in ("IDLE", "IDLE+POWERED_DOWN", "IDLE+POWERING_UP"):
+            slurm.state = state
+            found.append(((await observer.look()).wakes_in, slurm.sites))
+            clock.at += 5.0
+        return found
+
+    assert asyncio.run(run()) == [(60.0, 0), (600.0, 1), (600.0, 1)]
