@@ -116,12 +116,14 @@ def compared(terms: Iterable[ChainTerms], keeps_place: bool | None) -> ChainComp
         text = f"no gain seen over {over}: it takes {LEAST} at least, and there are {why}"
         return ChainComparison(Verdict.NONE, n, None, None, None, text)
     gain, low, high = _interval(known)
+    # Instants are exact to some 1e-7 s: what is no gain may not be 0. Below half a second nothing is said.
+    gained, lost = round(low) > 0, round(high) < 0
     span = f"95 % interval {_minutes(low)} to {_minutes(high)}"
     foreseen = sum(one.foreseen for one in known)
     if foreseen:
         over += f" ({foreseen} of them by the forecasts that they were submitted on)"
-    if low <= 0 <= high or (low > 0 and keeps_place is not False and foreseen < n):
-        if low > 0:
+    if not (gained or lost) or (gained and keeps_place is not False and foreseen < n):
+        if gained:
             why = (
                 "jobs keep their place in the queue here while they depend on others"
                 if keeps_place
@@ -132,7 +134,7 @@ def compared(terms: Iterable[ChainTerms], keeps_place: bool | None) -> ChainComp
             return ChainComparison(Verdict.UNKNOWN, n, gain, low, high, text)
         text = f"no gain seen over {over} ({_minutes(gain)} each, {span})"
         return ChainComparison(Verdict.NONE, n, gain, low, high, text)
-    if low > 0:
+    if gained:
         text = f"gain {_minutes(gain)} of waiting for each workflow ({span}) over {over}"
         return ChainComparison(Verdict.GAIN, n, gain, low, high, text)
     span = f"95 % interval {_minutes(-high)} to {_minutes(-low)}"

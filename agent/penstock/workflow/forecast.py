@@ -4,10 +4,10 @@
     cuts          of a chain: every way to run neighbouring stages of equal width in one job, if they ask for the same
                   and none is to be tried again by itself. That costs no core-hours, and waits once instead of several
                   times; but a longer limit finds a hole in the queue later
-    safe          the plain chain, unless another cut was shorter in the paired futures: the upper end of the 95 %
-                  interval of the mean difference lies below 0, it was more than 1 % longer in at most one of twenty
-                  futures, it needs at most 1.01 of the core-hours, and it gains more than Slurm's plan by nodes makes
-                  its longer jobs start later (`future.holes`)
+    safe          the plain chain, unless another cut was shorter in the paired futures: by more than 1 % in the mean,
+                  the upper end of the 95 % interval of the mean difference lies below 0, it was more than 1 % longer
+                  in at most one of twenty futures, it needs at most 1.01 of the core-hours, and it gains more than
+                  Slurm's plan by nodes makes its longer jobs start later (`future.holes`)
 
 How the queue goes on is drawn (`future.draws`) and replayed (`future.replay`). Long work, so it comes in parts (see
 `Pace.walk`); how many cuts and futures are tried depends on how long the queue is.
@@ -69,6 +69,7 @@ _LONG: Final = 6 * 3600.0
 _MOST_CORE_HOURS: Final = 1.01
 _MOST_WORSE: Final = 0.05  # of the futures
 _NOTHING: Final = 0.01  # less is not worth a word
+_EXACT: Final = 3  # decimals of a second
 _RESAMPLED: Final = 1000
 _INTERVAL: Final = ("mean", "low", "high")
 
@@ -177,7 +178,12 @@ class CutComparison:
 
     def _gains(self, forecast: CutForecast) -> bool:
         mean, _low, high = forecast.less(self.plain)
-        return high < 0 and forecast.later < -mean and forecast.worse(self.plain) <= _MOST_WORSE
+        sure = high < 0 and forecast.worse(self.plain) <= _MOST_WORSE
+        return sure and self._worth(mean) and forecast.later < -mean
+
+    def _worth(self, mean: float) -> bool:
+        """Whether so much less (s, below 0) is worth a word."""
+        return mean < -_NOTHING * float(self.plain.makespans.mean())
 
     @property
     def starts(self) -> bool:
@@ -207,6 +213,8 @@ class CutComparison:
             return f"the queue is so long that only {futures} could be looked at, too few to conclude anything"
         best = min(self.forecasts[1:], key=lambda f: float(f.makespans.mean()))
         mean, low, high = best.less(self.plain)
+        if not self._worth(mean):
+            return f"no cut into fewer jobs was more than {_NOTHING:.0%} shorter in the mean of {futures}"
         if high < 0 and best.later >= -mean:
             return (
                 f"the best cut into fewer jobs was {told_time(-mean)} shorter in the mean of {futures}, but in Slurm's "
@@ -217,8 +225,6 @@ class CutComparison:
                 f"the best cut into fewer jobs was {told_time(-mean)} shorter in the mean of {futures}, but longer in "
                 f"{round(best.worse(self.plain) * self.futures)} of them"
             )
-        if mean > -_NOTHING * float(self.plain.makespans.mean()):
-            return f"no cut into fewer jobs was more than {_NOTHING:.0%} shorter in the mean of {futures}"
         return (
             f"the best cut into fewer jobs was {told_time(-mean)} shorter in the mean of {futures}, but a loss "
             f"cannot be excluded (95 % interval: {told_change(low)} to {told_change(high)})"
@@ -383,7 +389,8 @@ class _Trial:
             if spans is None:
                 return None
             end = max(span.end for span in spans)
-            makespan = min(end - self._drawing.present.now, HORIZON)
+            # Instants since 1970 are exact to some 1e-7 s: what ends at the same one may not seem shorter by that.
+            makespan = min(round(end - self._drawing.present.now, _EXACT), HORIZON)
             found.append((makespan, sum(job.nodes * job.run for job in jobs)))
         return found
 

@@ -256,3 +256,9 @@ def test_the_command(tmp_path):
     assert {figure["name"] for figure in told["figures"]} >= {"waiting_saved", "nodes_added"}
     wrong = ran("--since", "soon")
     assert isinstance(wrong.exception, UserError) and "--since must be a duration" in str(wrong.exception)
+
+
+@pytest.mark.parametrize("spared", [1.8e-7, -1.8e-7, 0.3, -0.3])
+def test_of_a_gain_or_a_loss_below_a_second_nothing_is_said(spared):
+    found = compared([ChainTerms(0, spared, 0.0, 0, 0.0, foreseen=True)] * 12, False)
+    assert found.verdict is Verdict.NONE and found.text.startswith("no gain seen over 12 workflows")

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from factories import make_job, make_snapshot
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.api import Partition
 from penstock.core.pace import at_once
@@ -87,6 +89,22 @@ def test_on_an_idle_cluster_there_is_no_gain_and_it_says_so():
     assert found.line.startswith("on this queue now: your chain 10m, no gain seen: Penstock the same, because no cut")
     assert found.notes[0] == "how long others run was learned from 100 ended jobs"
     assert at_once(better_cut(chain(2, 2), Cluster.of(make_snapshot()), HALF, Rules())) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(30.0, 3000.0), min_size=2, max_size=4),
+    st.floats(1.7e9, 1.9e9),
+    st.integers(0, 2),
+)
+def test_on_an_idle_cluster_nothing_is_merged_whatever_the_stages_and_the_hour(runs, now, spare):
+    stages = [
+        Stage(f"s{i}", 2 if i < len(runs) - spare else 1, 3600.0, run, "true", (f"s{i - 1}",) if i else ())
+        for i, run in enumerate(runs)
+    ]
+    idle = Cluster.of(replace(make_snapshot(), taken_at=now))
+    found = at_once(compare(Workflow("flow", tuple(stages)), idle, HALF, Rules()))
+    assert found.safe is found.plain and not found.told()["gain"]
 
 
 def test_where_every_stage_waits_again_one_job_is_shorter_beyond_doubt():
@@ -201,6 +219,15 @@ def test_hardly_any_future_may_be_worse():
     assert some.safe is some.plain and some.because.endswith("in the mean of 40 drawn futures, but longer in 4 of them")
     few = judged([1000.0], [500.0] * 38 + [1011.0] * 2)
     assert few.safe is not few.plain
+
+
+def test_a_gain_that_is_not_worth_a_word_merges_nothing():
+    for less in (4.8e-7, 0.4, 10.0):
+        none = judged([1000.0], [1000.0 - less])
+        assert none.safe is none.plain
+        assert none.because == "no cut into fewer jobs was more than 1% shorter in the mean of 40 drawn futures"
+    sure = judged([1000.0], [989.0])
+    assert sure.safe is not sure.plain
 
 
 def test_a_loss_must_be_excluded():
