@@ -53,7 +53,7 @@ def test_stages_run_in_order(make_agent, strategy):
     run = agent.finish(number)
     assert (run["phase"], log(agent)) == ("completed", IN_ORDER), agent.said()
     if strategy == "auto":
-        assert run["by"] == "handover" and {"auto-handover", "predicted-bigjob", "pinned"} <= told(agent, number)
+        assert run["by"] == "handover" and {"auto-handover", "pinned"} <= told(agent, number)
         assert [s["tie"] for s in run["stages"]] == ["none", "nodes", "nodes"]
         assert all(a["end"] <= b["start"] for a, b in zip(run["stages"], run["stages"][1:], strict=False))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.workflow.documents import run_from_dict
@@ -28,24 +28,22 @@ def workflows_model(status: Mapping[str, Any], now: float, starts: Mapping[str, 
 def _run(run: WorkflowRun, now: float, starts: Mapping[str, Json]) -> Json:
     stages: list[Json] = []
     for i, (s, unit) in enumerate(zip(run.stages, run.units, strict=True)):
-        before = [stages[j] for j in s.after]
         # A job that is kept back does not stand in the queue before it is let go.
         queued = s.released if s.own is not None and s.own.kept else s.submitted
         length = unit.run_time if math.isfinite(unit.run_time) else None
         stages.append(
             {
                 "name": s.name,
-                "after": [p["name"] for p in before],
+                "after": [run.stages[j].name for j in s.after],
                 "phase": "kept" if s.own is not None and s.phase is StagePhase.WAITING else s.phase.value,
                 "job": s.job,
                 "nodes": unit.nodes,
                 "queued": queued,
                 "start": s.start,
                 "end": s.end,
-                "estimate": s.estimate,
                 "waited": perceived_wait(run, i),
                 "why": s.failure,
-                **_expected(s, queued, length, before, now, starts.get(str(s.job), {})),
+                **_expected(s, length, now, starts.get(str(s.job), {})),
             }
         )
     return {
@@ -59,34 +57,14 @@ def _run(run: WorkflowRun, now: float, starts: Mapping[str, Json]) -> Json:
     }
 
 
-def _expected(
-    stage: StageRun,
-    queued: float | None,
-    length: float | None,
-    before: Sequence[Json],
-    now: float,
-    planned: Json,
-) -> Json:
-    """When a stage is expected to start and to end, as far as it has not: where the queue's plan has its job, by that
-    (`latest`), else after its wait, and after its parents."""
-    begin, latest = stage.start, False
-    if begin is None and not stage.phase.final:
-        ends = [p["end"] if p["end"] is not None else p["expected_end"] for p in before]
-        known = [e for e in ends if e is not None]
-        if planned:
-            begin, latest = planned["start"], True
-        elif len(known) == len(ends):
-            waited_out = None if queued is None or stage.estimate is None else queued + stage.estimate
-            candidates = [now, *known, *([waited_out] if waited_out is not None else [])]
-            begin = max(candidates) if known or waited_out is not None else None
+def _expected(stage: StageRun, length: float | None, now: float, planned: Json) -> Json:
+    """When a stage is expected to start and to end, as far as it has not. Of one that waits this is known where the
+    queue's plan has its job: the latest start by limits, and what is likely in the drawn futures. Nothing else is said:
+    the wait that a strategy reckons with is no forecast of this workflow."""
+    waits = stage.start is None and not stage.phase.final
+    likely = {name: planned[name] for name in ("low", "likely", "high")} if waits and "likely" in planned else None
+    begin = stage.start if likely is None else likely["likely"]
     over = None
     if stage.end is None and begin is not None and length is not None and not stage.phase.final:
         over = max(begin + length, now)
-    return {
-        "expected_start": None if stage.start is not None else begin,
-        "expected_end": over,
-        "latest": latest,
-        "likely": {name: planned[name] for name in ("low", "likely", "high")}
-        if "likely" in planned and latest
-        else None,
-    }
+    return {"expected_start": planned.get("start") if waits else None, "expected_end": over, "likely": likely}

@@ -45,7 +45,6 @@ class StageTimes:
     submitted: float | None
     start: float | None
     end: float | None
-    estimate: float | None
     waited: WaitParts | None
 
 
@@ -201,9 +200,7 @@ async def _followed(arena: Arena, number: int, rivals: _Rivals, view: View, labe
         await arena.tick()
     view.say(f"workflow {number} ({run.strategy}) is {run.phase.value}")
     _mark(timeline, {stage.name: stage.submitted for stage in run.stages})
-    stages = tuple(
-        StageTimes(s.name, s.submitted, s.start, s.end, s.estimate, waited(run, i)) for i, s in enumerate(run.stages)
-    )
+    stages = tuple(StageTimes(s.name, s.submitted, s.start, s.end, waited(run, i)) for i, s in enumerate(run.stages))
     acting = f" ({run.acting})" if run.acting != run.strategy else ""
     title = f"Penstock, strategy {run.strategy}{acting}"
     return Way(title, run.submitted_at, run.phase.value == "completed", stages, timeline)

@@ -84,12 +84,12 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _stages(way: Way) -> Table:
-    columns = ("stage", "submit", "start", "end", "estimate", "perceived wait", "reaction")
+    columns = ("stage", "submit", "start", "end", "perceived wait", "reaction")
     table = _table(f"\n{way.title}: seconds since it was submitted", *columns)
     for s in way.stages:
         times = [None if t is None else t - way.submitted_at for t in (s.submitted, s.start, s.end)]
         parts = (None, None) if s.waited is None else (s.waited.perceived, s.waited.reaction)
-        cells = ("" if t is None else f"{t:.1f}" for t in (*times, s.estimate, *parts))
+        cells = ("" if t is None else f"{t:.1f}" for t in (*times, *parts))
         table.add_row(s.name, *cells)
     return table
 

@@ -78,9 +78,8 @@ class View:
 
     def _stages(self, run: WorkflowRun) -> RenderableType:
         table = Table(box=None, pad_edge=False)
-        for column in ("stage", "phase", "job", "estimate"):
+        for column in ("stage", "phase", "job"):
             table.add_column(column)
         for s in run.stages:
-            estimate = "" if s.estimate is None else f"{s.estimate:.0f} s"
-            table.add_row(s.name, s.phase.value, str(s.job or ""), estimate)
+            table.add_row(s.name, s.phase.value, str(s.job or ""))
         return table

@@ -85,12 +85,12 @@ async def test_what_is_planned_at_one_look_goes_by_the_same_waits(tmp_path, pred
     world = World(tmp_path, {"asa": {"predictor": predictor, "alternatives": [2.0, 10.0, 50.0, 300.0]}})
     await world.boot()
     await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 500\n", 8, 600))
-    runs = [await world.submit(chain(21, 22, 23, name=f"w{n}"), "auto") for n in range(5)]
+    runs = [await world.submit(chain(21, 22, 23, name=f"w{n}"), "packed") for n in range(5)]
     told = [
-        [r for d in world.store.decisions(f"workflow {number}") for r in d["reasons"] if r[0].startswith("predicted-")]
+        [r for d in world.store.decisions(f"workflow {number}") for r in d["reasons"] if r[0] == "packed-cut"]
         for number in runs
     ]
-    assert len(told[0]) == 3 and all(one == told[0] for one in told)
+    assert len(told[0]) == 1 and all(one == told[0] for one in told)
 
 
 @virtual

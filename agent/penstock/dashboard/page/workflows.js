@@ -103,7 +103,7 @@ function table(w, [from, to], now) {
     share: (t) => `${(100 * (Math.min(Math.max(t, from), to) - from)) / (to - from)}%`,
     width: (a, b) => `${(100 * Math.max(0, Math.min(b, to) - Math.max(a, from))) / (to - from)}%`,
   };
-  const names = ["Stage", "State", "Job", "Nodes", axisHead([from, to], line), "Predicted wait", "Waited", "Starts", "Ends"];
+  const names = ["Stage", "State", "Job", "Nodes", axisHead([from, to], line), "Waited", "Starts", "Ends"];
   return el(
     "table",
     { class: "stages cards", role: "table", "aria-labelledby": `workflow-${w.number}` },
@@ -134,9 +134,8 @@ function stage(s, axis, [from, to]) {
     ["Job", "number", s.job ?? ""],
     ["Nodes", "number", s.nodes],
     ["", "line", picture(s, axis), el("span", { class: "ends", "aria-hidden": "true" }, el("span", {}, first), el("span", {}, last))],
-    ["Predicted wait", "number", lasting(s.estimate)],
     ["Waited", "number", never ? "" : lasting(s.waited)],
-    ["Starts", null, soft(starts, s.start !== null, s.latest ? "by" : "≈"), band],
+    ["Starts", null, soft(starts, s.start !== null, "by"), band],
     ["Ends", "number", soft(ending, s.end !== null, "≈")],
   ]);
 }
@@ -152,7 +151,7 @@ function picture(s, { now, share, width }) {
   bar("queued", s.queued, s.start ?? (givenUp ? s.end : now), "url(#stripes)");
   if (s.start === null) bar("queued expected", s.queued === null ? null : now, s.expected_start, "url(#stripes)");
   bar(`run ${s.phase}`, s.start, ended, s.phase === "failed" ? "url(#failed)" : undefined);
-  bar("expected", s.start === null ? s.expected_start : s.end === null ? now : null, s.expected_end);
+  bar("expected", s.start === null ? (s.likely?.likely ?? null) : s.end === null ? now : null, s.expected_end);
   if (s.likely && s.start === null) {
     const [low, high] = [share(s.likely.low), share(s.likely.high)];
     parts.push(svg("line", { class: "band-line", x1: low, x2: high, y1: 10, y2: 10 }));

@@ -6,12 +6,8 @@ from dataclasses import replace
 from typing import Literal
 
 from penstock.api import Reason, plural
-from penstock.workflow.asks import why_apart
-from penstock.workflow.costs import Cost, hides_waits, predicted
-from penstock.workflow.cuts import place_units
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import WorkflowRun
-from penstock.workflow.strategies.bigjob import BigJob
 from penstock.workflow.strategies.eager import Eager
 from penstock.workflow.strategies.handover import Handover
 from penstock.workflow.strategies.perstage import PerStage
@@ -35,21 +31,13 @@ class Auto:
     foresees: Literal[True] = True
 
     def plan(self, workflow: Workflow, outlook: Outlook) -> Plan:
-        """The plan of the strategy that was picked, with the reasons, and what the alternatives would have cost."""
+        """The plan of the strategy that was picked, with the reasons."""
         chosen, reasons = _choose(workflow, outlook)
         plan, gain = chosen.plan(workflow, outlook), None
         if outlook.better is not None and outlook.scripts and chosen.name != PerStage.name:
             plan, reasons = replace(plan, cut=outlook.better.cut), (*reasons, *outlook.better.reasons)
             gain = outlook.better.gain
-        hides = hides_waits(chosen.tie, outlook.rules)
-        whole = outlook.scripts and why_apart([(stage.name, stage.asks) for stage in workflow.stages]) is None
-        told = tuple(
-            _told(strategy, predicted(place_units(workflow, made.cut), outlook, hidden))
-            for strategy, hidden in ((chosen, hides), (PerStage(), False), (BigJob(), False))
-            if (strategy.name != chosen.name or strategy is chosen) and (whole or strategy.name != "bigjob")
-            for made in (plan if strategy is chosen else strategy.plan(workflow, outlook),)
-        )
-        return Plan(plan.cut, (*reasons, *plan.reasons, *told), chosen.name, plan.levels_ahead, gain)
+        return Plan(plan.cut, (*reasons, *plan.reasons), chosen.name, plan.levels_ahead, gain)
 
     def due(self, run: WorkflowRun, i: int, now: float) -> Due:
         """The strategy that was picked decides; never earlier than the parents' ends."""
@@ -98,11 +86,3 @@ def by_rules(rules: Rules, *, scripts: bool = True) -> tuple[Strategy, tuple[Rea
     why = "the stages' scripts cannot wait for others" if rules.whole_nodes else "jobs share nodes"
     text = f"eager: {why}, so only a dependency keeps a stage from starting too early; {gain}"
     return Eager(), (*site, Reason("auto-eager", text))
-
-
-def _told(strategy: Strategy, cost: Cost) -> Reason:
-    text = (
-        f"{strategy.name}: predicted makespan {cost.makespan:.0f} s, of which {cost.wait:.0f} s waiting, "
-        f"{cost.core_hours:.2f} core-hours"
-    )
-    return Reason(f"predicted-{strategy.name}", text)

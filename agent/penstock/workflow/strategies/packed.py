@@ -52,8 +52,8 @@ class Packed:
         groups.reverse()
         text = (
             f"{plural(len(rows), 'level')} in {plural(len(groups), 'group')} "
-            f"(levels in each: {', '.join(str(b - a) for a, b in groups)}): "
-            f"{best[-1][0]:.0f} s, with each core-hour counted as {outlook.core_hour_weight:g} s"
+            f"(levels in each: {', '.join(str(b - a) for a, b in groups)}), "
+            f"by learned waits, with each core-hour counted as {outlook.core_hour_weight:g} s"
         )
         return Plan(grouped(rows, groups), (Reason("packed-cut", text),))
 

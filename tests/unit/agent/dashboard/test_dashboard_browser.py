@@ -280,7 +280,7 @@ def test_a_screen_reader_is_told_what_everything_is(tab, page):
         *(("heading", name) for name in ("Nodes over time", "Queue", "Workflows", "Malleable jobs", "Decisions")),
         *(("combobox", "Time shown"), ("combobox", "Partition"), ("searchbox", "Filter")),
         *(("checkbox", "waiting, starts by then"), ("checkbox", "free slot")),
-        *(("columnheader", "Predicted wait"), ("rowheader", "merge"), ("rowheader", "job 4110")),
+        *(("columnheader", "Waited"), ("rowheader", "merge"), ("rowheader", "job 4110")),
         *(("main", ""), ("region", "Malleable jobs")),
     ):
         assert wanted in names, wanted

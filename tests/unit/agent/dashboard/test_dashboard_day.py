@@ -161,5 +161,5 @@ def test_on_a_narrow_screen_tables_are_cards_and_nothing_is_cut(tab, day, width)
     assert tab.js("document.querySelector('.stages .timeline').getBoundingClientRect().width") > width / 2
     # It is still a table to a screen reader.
     roles = {(n["role"], n["name"]) for n in tab.tree()}
-    assert {("rowheader", "scan"), ("columnheader", "Predicted wait"), ("rowheader", "workflow 4/scan")} <= roles
+    assert {("rowheader", "scan"), ("columnheader", "Waited"), ("rowheader", "workflow 4/scan")} <= roles
     assert tab.js("checks.poorContrast()") == []
