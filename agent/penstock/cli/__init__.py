@@ -35,7 +35,7 @@ _COMMANDS: Final = {
         ),
         "status": ("penstock.cli.status:status", "Show workflows with their stages, and malleable jobs."),
         "top": ("penstock.cli.status:top", "Watch workflows and malleable jobs."),
-        "explain": ("penstock.cli.status:explain", "Say what was decided and why."),
+        "explain": ("penstock.cli.explain:explain", "Say what was decided and why."),
         "logs": ("penstock.cli.joblog:logs", "Print what a stage has written to its standard output."),
         "cancel": ("penstock.cli.workflows:cancel", "Cancel a workflow and its jobs."),
         "more": ("penstock.cli.workflows:more", "Say that more stages of a workflow come, or are all there."),

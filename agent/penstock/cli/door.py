@@ -211,6 +211,7 @@ def _stored_status(store: Store, since_when: str) -> dict[str, Any]:
         "workflows": [run_to_dict(_readable(store, number, state)) for number, _u, state in store.runs(limit=_SHOWN)],
         "malleable": [],
         "moldable": [],
+        "jobs": [],
         "resizes": [],
     }
 

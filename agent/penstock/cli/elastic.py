@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
 from pathlib import Path
 
 import click
 
 from penstock.cli.output import emit_json
+from penstock.cli.runs import remembered_elastic
 from penstock.config import load
 from penstock.elastic.model import read_elastic
 from penstock.elastic.script import batch_script, options
-from penstock.errors import AgentUnavailable, UserError
+from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.ipc.client import ask_agent
+from penstock.sbatch.remembered import Remembered
 from penstock.sbatch.submission import submit
 
 __all__ = ["elastic"]
@@ -59,6 +63,8 @@ def elastic(file: Path, words: tuple[str, ...], dry_run: bool, as_json: bool) ->
     if done.job is None:
         sys.stdout.write(done.text.decode(errors="replace"))
         raise click.exceptions.Exit(done.end() or 1)
+    with contextlib.suppress(PenstockError):  # it is in the queue, whatever it is called
+        remembered_elastic(load()).add(Remembered(done.job, job.name, job.name, time.time()))
     if as_json:
         emit_json({"job": done.job, "script": script})
     else:

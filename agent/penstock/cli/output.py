@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
@@ -11,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import click
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -25,11 +27,17 @@ __all__ = [
     "in_local_time",
     "json_text",
     "plain",
+    "plain_text",
+    "say",
     "table",
+    "terminal_width",
 ]
 
 FORMAT: Final = 1
 """Of what --json prints: raised when a key goes or means something else."""
+_WIDE: Final = 140
+_GAP: Final = 2
+_SHORT: Final = 24
 
 
 class Terminal(Console):
@@ -45,6 +53,11 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+def plain_text(text: str, style: str = "") -> Text:
+    """The same for rich, which shall find no markup in it."""
+    return Text(plain(text), style=style)
+
+
 def json_text(answer: Mapping[str, Any]) -> str:
     """What a command answers, as JSON with the number of its format; `cli.schemas` has the schema of each."""
     return json.dumps({"format": FORMAT, **answer}, indent=2, sort_keys=True, default=str)
@@ -55,20 +68,45 @@ def emit_json(answer: Mapping[str, Any]) -> None:
     click.echo(json_text(answer))
 
 
-def build_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """A table; empty cells for None."""
+def build_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], dispensable: Sequence[str] = ()
+) -> Table:
+    """A table; empty cells for None. Where it is wider than the terminal, columns that are `dispensable` are left out,
+    the first of them first; a column of single words gives way last."""
+    cells = [["" if cell is None else plain(str(cell)) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    kept = list(range(len(columns)))
+    for name in dispensable:
+        if sum(widths[i] + _GAP for i in kept) - _GAP > terminal_width():
+            kept = [i for i in kept if columns[i] != name]
     out = Table(title=Text(plain(title)), title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for column in columns:
-        out.add_column(column, overflow="fold")
-    for row in rows:
+    for i in kept:
+        words = not any(" " in row[i] for row in cells)
+        out.add_column(columns[i], overflow="fold", no_wrap=words and widths[i] <= _SHORT)
+    for row in cells:
         # As a text, not as rich's markup, which has brackets as nodes and jobs have them in their names.
-        out.add_row(*(Text("" if cell is None else plain(str(cell))) for cell in row))
+        out.add_row(*(Text(row[i]) for i in kept))
     return out
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; empty cells for None."""
-    Terminal(width=None if sys.stdout.isatty() else 140).print(build_table(title, columns, rows))
+def terminal_width() -> int:
+    """Columns of what is printed on: of a terminal its own, else $COLUMNS, or wide."""
+    if sys.stdout.isatty():
+        return Terminal().width
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if given.isdecimal() and int(given) > 0 else _WIDE
+
+
+def say(*parts: RenderableType) -> None:
+    """Print tables and texts one below the other."""
+    Terminal(width=terminal_width()).print(*parts, sep="\n", highlight=False)
+
+
+def table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], dispensable: Sequence[str] = ()
+) -> None:
+    """Print a table; empty cells for None. See `build_table`."""
+    say(build_table(title, columns, rows, dispensable))
 
 
 def clock(at: float | None) -> str:

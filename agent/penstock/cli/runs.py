@@ -5,29 +5,40 @@ They are found by number, by wN or by name; those in slots have names only.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
+from rich.console import RenderableType
+from rich.padding import Padding
+
 from penstock.cli.door import ask_or_read
-from penstock.cli.output import ago, clock, table
+from penstock.cli.output import ago, build_table, clock, plain_text
 from penstock.config import Config
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted
+from penstock.sbatch.remembered import SubmittedJobs, cluster_name
+from penstock.state.leadership import acts_path
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.metrics import WaitParts, waited
 from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 
 __all__ = [
     "KEPT_BACK",
+    "NEVER",
+    "NEVER_STARTS",
     "STAGE_COLUMNS",
     "Shown",
     "StageLine",
     "answered",
+    "elastic_jobs",
     "find",
     "in_slots",
     "phase_of",
+    "remembered_elastic",
     "shown",
     "with_waits",
 ]
@@ -41,11 +52,19 @@ STAGE_COLUMNS: Final = (
     "submit",
     "start",
     "end",
-    "estimate",
-    "perceived wait",
+    "waited",
     "paused",
     "reaction",
-    "why",
+)
+_DISPENSABLE: Final = ("reaction", "paused", "submit", "end", "waited")
+"""Columns that a narrow terminal leaves out, the first of them first."""
+NEVER_STARTS: Final = "never starts"
+"""What the phase of a job is called of which Slurm says so."""
+NEVER: Final = "DependencyNeverSatisfied"
+"""Slurm's reason of such a job."""
+_AT_MOST: Final = 300.0  # s that the clocks of two hosts may be apart
+_STUCK: Final = (
+    f"a job that it depends on has not ended as it must ({NEVER}): `penstock retry` repeats that, `cancel` ends it all"
 )
 
 
@@ -59,7 +78,6 @@ class StageLine:
     submitted: float | None
     start: float | None
     end: float | None
-    estimate: float | None
     waited: WaitParts | None
     why: str | None
 
@@ -67,7 +85,7 @@ class StageLine:
         """As a table shows it, under `STAGE_COLUMNS`."""
         times = (clock(self.submitted), clock(self.start), clock(self.end))
         parts = None if self.waited is None else (self.waited.perceived, self.waited.paused, self.waited.reaction)
-        return (self.name, self.phase, self.job, *times, *map(ago, (self.estimate, *(parts or (None,) * 3))), self.why)
+        return (self.name, self.phase, self.job, *times, *map(ago, parts or (None,) * 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +131,19 @@ class Shown:
         names = ", ".join(s.name for s in self.stages)
         raise NotFound(f"workflow {self.label} has no stage {name!r} (stages: {names})")
 
-    def print(self) -> None:
-        """Show it with its stages."""
-        table(self.title, STAGE_COLUMNS, [stage.cells() for stage in self.stages])
+    def parts(
+        self, stages: Sequence[StageLine] | None = None, more: Mapping[str, Sequence[object]] = MappingProxyType({})
+    ) -> list[RenderableType]:
+        """What there is to print: the title, a table of its stages (or of these), with `more` columns, and why."""
+        shown = self.stages if stages is None else stages
+        more = {name: cells for name, cells in more.items() if any(cells)}
+        rows = [(*stage.cells(), *cells) for stage, *cells in zip(shown, *more.values(), strict=True)]
+        whys = [Padding(plain_text(f"{stage.name}: {stage.why}"), (0, 0, 0, 2)) for stage in shown if stage.why]
+        return [
+            plain_text(self.title, "bold"),
+            build_table("", (*STAGE_COLUMNS, *more), rows, _DISPENSABLE),
+            *whys,
+        ]
 
 
 def answered(config: Config, *, last_known: bool = False) -> dict[str, Any]:
@@ -127,9 +155,27 @@ def answered(config: Config, *, last_known: bool = False) -> dict[str, Any]:
     except AgentUnavailable as e:
         if not reserved:
             raise
-        empty: dict[str, Any] = {kind: [] for kind in ("workflows", "malleable", "moldable", "resizes")}
+        empty: dict[str, Any] = {kind: [] for kind in ("workflows", "malleable", "moldable", "jobs", "resizes")}
         answer = {"now": time.time(), "problems": [str(e)], "paused_until": 0.0, **empty}
-    return {**answer, "reserved": reserved}
+    return {"jobs": [], **answer, "reserved": reserved}  # an agent of an earlier release tells of no others
+
+
+def elastic_jobs(config: Config) -> Callable[[int, float | None], str | None]:
+    """Tells what the caller has called an elastic job of this number, which Slurm got at that time (None: whenever)."""
+    remembered = remembered_elastic(config)
+
+    def name(job: int, submitted: float | None) -> str | None:
+        known = remembered.get(job)
+        if known is None or (submitted is not None and abs(known.at - submitted) > _AT_MOST):
+            return None  # else Slurm has given the number again
+        return known.name
+
+    return name
+
+
+def remembered_elastic(config: Config) -> SubmittedJobs:
+    """The elastic jobs that the caller has submitted on this host's cluster."""
+    return SubmittedJobs(acts_path(config).parent / "elastic", cluster_name(os.environ))
 
 
 def in_slots(config: Config, *, final: bool = False) -> list[dict[str, Any]]:
@@ -149,7 +195,7 @@ def in_slots(config: Config, *, final: bool = False) -> list[dict[str, Any]]:
 
 def shown(answer: Mapping[str, Any]) -> list[Shown]:
     """All workflows of an answer to `status`, oldest first, then those in slots."""
-    numbered = [_of_run(run_from_dict(w)) for w in answer["workflows"]]
+    numbered = [_of_run(run_from_dict(w), w["stages"]) for w in answer["workflows"]]
     return [*numbered, *map(_of_reserved, answer.get("reserved", ()))]
 
 
@@ -163,10 +209,12 @@ def find(runs: Sequence[Shown], which: str) -> Shown:
     raise NotFound(f"there is no workflow {which}")
 
 
-def _of_run(run: WorkflowRun) -> Shown:
+def _of_run(run: WorkflowRun, told: Sequence[Mapping[str, Any]]) -> Shown:
+    """`told` are its stages as the agent says them, with what Slurm says of their jobs."""
     stages = tuple(
-        StageLine(s.name, phase_of(s), s.job, s.submitted, s.start, s.end, s.estimate, waited(run, i), _why(s))
-        for i, s in enumerate(run.stages)
+        StageLine(s.name, phase, s.job, s.submitted, s.start, s.end, waited(run, i), why)
+        for i, (s, one) in enumerate(zip(run.stages, told, strict=True))
+        for phase, why in ((NEVER_STARTS, _STUCK) if one.get("reason") == NEVER else (phase_of(s), _why(s)),)
     )
     title = (run.id, run.name, run.strategy, run.phase.value, run.phase.final, run.why)
     return Shown(*title, stages, owned=run if run.owned else None, open_until=run.open_until)
@@ -209,7 +257,7 @@ def _of_reserved(answer: Mapping[str, Any]) -> Shown:
         slot = f"slot of hold {s.held.hold} at {clock(answer['slots'][s.name]['wanted']['start'])}"
         why = run.told.get(s.name) or s.failure
         told = f"{slot}: {why}" if why else slot
-        stages.append(StageLine(s.name, s.phase.value, s.job, s.submitted, s.start, s.end, None, None, told))
+        stages.append(StageLine(s.name, s.phase.value, s.job, s.submitted, s.start, s.end, None, told))
     why = run.told.get("") or run.why
     title = (None, run.name, "reserved", run.phase.value, run.phase.final, why)
     return Shown(*title, tuple(stages), flow=run.workflow.name)

@@ -18,6 +18,7 @@ from penstock.core.pauses import FEATURES, Pause
 from penstock.errors import NotFound, NotPermitted, UserError
 from penstock.host.clock import Clock
 from penstock.ipc.handlers import LocalOp
+from penstock.ipc.inqueue import jobs_besides, known_jobs, with_reasons
 from penstock.ipc.molding import molding
 from penstock.ipc.operators import Operators
 from penstock.ipc.views import views
@@ -93,11 +94,11 @@ def operations(
         latest = await pace.walk(read_latest(store, None if uid == 0 else uid, workflows.runs))
         return _with_older(latest, (r for r in workflows.runs.values() if r.owned and uid in (0, r.uid)))
 
-    async def shown(runs: Iterable[WorkflowRun], pace: Pace) -> list[object]:
+    async def shown(runs: Iterable[WorkflowRun], pace: Pace) -> list[dict[str, Any]]:
         """Runs as JSON-able values; there may be ten thousand stages of them."""
-        told: list[object] = []
+        told = []
         for run in runs:
-            told.append(run_to_dict(run))
+            told.append(with_reasons(run_to_dict(run), observer.last))
             await pace.after(len(run.stages))
         return told
 
@@ -130,9 +131,12 @@ def operations(
         return await trial.answer(uid, _workflow(request))
 
     async def status(uid: int, _request: Mapping[str, Any]) -> object:
-        uid = await as_root(uid)
+        asker, uid = uid, await as_root(uid)
         snapshot, pace = observer.last, Pace()
         runs = sorted([*await own_runs(uid, pace), *await owned_runs(uid, pace)], key=lambda run: run.id)
+        flows = await shown(runs, pace)
+        resizable = [m.to_dict() for m in malleable.jobs.values() if uid in (0, m.uid)]
+        molded = [m.to_dict() for m in moldable.jobs.values() if uid in (0, m.uid)]
         return {
             "now": clock.now(),
             "problems": [
@@ -143,9 +147,10 @@ def operations(
                 *not_allowed(uid),
             ],
             "paused_until": executor.paused_until,
-            "workflows": await shown(runs, pace),
-            "malleable": [m.to_dict() for m in malleable.jobs.values() if uid in (0, m.uid)],
-            "moldable": [m.to_dict() for m in moldable.jobs.values() if uid in (0, m.uid)],
+            "workflows": flows,
+            "malleable": resizable,
+            "moldable": molded,
+            "jobs": jobs_besides(snapshot, asker, known_jobs(flows, [*resizable, *molded])),
             "resizes": [r for r in store.resizes() if uid in (0, os.geteuid(), r["uid"])],
         }
 

@@ -173,7 +173,7 @@ async def _chained(
     for number, name in jobs.items():
         job = seen[number]
         wait = None if job.start is None else WaitParts(max(job.start - ready, 0.0), 0.0, 0.0)
-        stages.append(StageTimes(name, job.submit, job.start, job.end, None, wait))
+        stages.append(StageTimes(name, job.submit, job.start, job.end, wait))
         ready = job.end or ready
     done = all(job.state.value == "COMPLETED" for job in seen.values())
     return Way(f"{CHAIN} (sbatch -d afterok)", submitted_at, done, tuple(stages), timeline)

@@ -71,7 +71,7 @@ class Logs(Answer):
 class Stage(Document):
     """A stage as the agent keeps it. From the end of the stages before it to its start it had a `perceived_wait` in the
     queue, was `paused` (held, or the agent was told to leave the workflow alone), and there was the agent's `reaction`,
-    until it had submitted the stage or let it go."""
+    until it had submitted the stage or let it go. `reason` is what Slurm says that its job waits for."""
 
     name: str
     phase: str
@@ -85,6 +85,7 @@ class Stage(Document):
     perceived_wait: float | None
     paused: float | None
     reaction: float | None
+    reason: str = absent()
 
 
 class Workflow(Document):
@@ -160,11 +161,29 @@ class Top(Answer):
     moldable: list[Moldable]
 
 
+class QueueJob(Document):
+    """A job in the queue that is neither a stage nor malleable or moldable so far. `name` is its number as squeue has
+    it; `called` the name in the file that `penstock elastic` has submitted it from, and null for others. `start` is
+    null while it waits."""
+
+    job: int
+    name: str
+    called: str | None
+    state: str
+    reason: str
+    nodes: int
+    tasks: int
+    submitted: float
+    start: float | None
+
+
 class Status(Top):
-    """The same with what is over. `paused_until`: Slurm is left alone until then."""
+    """The same with what is over. `paused_until`: Slurm is left alone until then. `jobs` are the asker's others, at
+    most 200."""
 
     paused_until: float
     resizes: list[Resize]
+    jobs: list[QueueJob]
 
 
 class Decision(Document):

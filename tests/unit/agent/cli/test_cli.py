@@ -193,7 +193,9 @@ def test_a_workflow_is_submitted_shown_explained_and_completes(agent):
     assert {d["verb"] for d in decisions} >= {"submit"}
     assert all(d["reasons"] for d in decisions if d["verb"] == "submit")
     job = stages[0]["job"]
-    assert agent.run("explain", str(job)).stdout == f"Nothing was decided about job {job}.\n"
+    told = agent.run("explain", str(job))
+    assert told.stderr == f"job {job} is stage first of workflow {run} (good)\n"
+    assert "submit: submit first at once: it comes after no other stage" in told.stdout and "second" not in told.stdout
 
 
 def test_stages_run_in_the_folder_of_the_submission(agent):
@@ -248,7 +250,12 @@ def test_what_is_not_there_or_not_understood_is_exit_2(agent):
     done = agent.run("explain", "this")
     assert done.returncode == 2
     assert "SUBJECT must be" in done.stderr
-    assert json.loads(agent.run("explain", "w4711", "--json").stdout)["decisions"] == []
+    for subject, what in (("w4711", "workflow 4711"), ("w4711/x", "workflow 4711/x"), ("hold:4711", "hold 4711")):
+        none = agent.run("explain", subject)
+        assert (none.returncode, none.stdout, none.stderr) == (5, "", f"penstock: nothing is known of {what}\n")
+    for job in ("4711", "4711_2"):
+        none = agent.run("explain", job)
+        assert (none.returncode, none.stdout) == (5, "") and f"nothing is known of job {job}: it is none" in none.stderr
 
 
 def test_status_prints_json_with_everything(agent):

@@ -19,10 +19,10 @@ from penstock_lab.demo.timeline import Timeline
 
 NONE = WaitParts(0.0, 0.0, 0.0)
 CHAINED = (
-    StageTimes("a", 0.0, 5.0, 105.0, None, NONE),
-    StageTimes("b", 0.0, 120.0, 220.0, None, WaitParts(15.0, 0.0, 0.0)),
+    StageTimes("a", 0.0, 5.0, 105.0, NONE),
+    StageTimes("b", 0.0, 120.0, 220.0, WaitParts(15.0, 0.0, 0.0)),
 )
-GUIDED = (StageTimes("a", 0.0, 5.0, 105.0, 4.0, NONE), StageTimes("b", 1.0, 105.0, 205.0, 14.0, NONE))
+GUIDED = (StageTimes("a", 0.0, 5.0, 105.0, NONE), StageTimes("b", 1.0, 105.0, 205.0, NONE))
 
 
 def way(title: str, stages: tuple[StageTimes, ...], *, completed: bool = True) -> Way:
