@@ -26,7 +26,7 @@ from penstock.state.ownership import is_readable
 from penstock.state.store import Store
 from penstock.waits.accounting import waits_of
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
-from penstock.waits.base import BOUND, PLANNED, Hints
+from penstock.waits.base import BOUND, LIMITS, PLANNED, Hints
 from penstock.waits.geometry import parse
 from penstock.waits.learners import make
 from penstock.waits.model_store import ModelStore
@@ -112,6 +112,8 @@ class Expectations:
         # What has learned from no start yet plans by limits alone, which is late.
         learned = candidate.whole and len(self._watch.learner) > 0
         seen = self._watch.expect(geometry, self._view.backend.whoami()) if learned else plan
+        if plan is not None:
+            hints[LIMITS] = plan
         if seen is not None:
             hints["queue"] = seen
             most = self._watch.bound(seen) if learned else None

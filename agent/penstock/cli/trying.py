@@ -90,7 +90,8 @@ def show(answer: Mapping[str, Any], as_json: bool) -> None:
         )
     if rows:
         head = ("", "jobs", "median", "8 of 10 between", "than the chain", "95 % interval", "core-hours")
-        table(f"Workflow {answer['workflow']} in {answer['partition']}, drawn {answer['futures']} times", head, rows)
+        title = f"Workflow {answer['workflow']} in {answer['partition']}, drawn {answer['futures']} times"
+        table(title, head, rows, ("core-hours", "95 % interval"))
     for note in answer["notes"]:
         click.echo(f"- {note}")
     click.echo("Nothing was submitted.")

@@ -19,7 +19,7 @@ from penstock.host.clock import Clock, Rest
 from penstock.host.logs import get_logger
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
-from penstock.waits.base import PLANNED, Hints
+from penstock.waits.base import LIMITS, PLANNED, Hints
 from penstock.waits.geometry import key_of
 from penstock.waits.judged import Judged
 from penstock.waits.queue_watch import QueueWatch
@@ -89,7 +89,9 @@ class Forecast:
         """What is known without asking anybody; see `prepare`."""
         hints: dict[str, float] = {}
         if self._watch is not None:
-            expected = self._watch.expect(geometry, geometry.user or self._backend.whoami())
+            expected, by_limits = self._watch.expect_and_plan(geometry, geometry.user or self._backend.whoami())
+            if by_limits is not None:
+                hints[LIMITS] = by_limits
             if expected is not None:
                 hints["queue"] = expected
                 most = self._watch.bound(expected)

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BOUND",
+    "LIMITS",
     "NO_HINTS",
     "PLANNED",
     "PROMISE",
@@ -65,7 +66,8 @@ __all__ = [
 
 Hints = Mapping[str, float]
 """What others expect of this very job, in seconds, by name: `slurm` its own estimate, `queue` our plan of the queue,
-`queue95` what 95 of 100 jobs of which that is expected do not exceed."""
+`queue95` what 95 of 100 jobs of which that is expected do not exceed, `limits` when it starts if all run to the end of
+their time limits and nobody is put before it."""
 
 NO_HINTS: Final[Hints] = MappingProxyType({})
 
@@ -76,6 +78,8 @@ BOUND: Final = "bound95"
 """The name that the bound has among what is said."""
 PLANNED: Final = "queue95"
 """The name of the plan's bound among hints, and among what is said."""
+LIMITS: Final = "limits"
+"""The name of the wait by time limits among hints."""
 
 
 @dataclass(frozen=True, slots=True)

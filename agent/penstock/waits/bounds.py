@@ -113,6 +113,11 @@ class Bounds:
         most: float = 10.0 ** (place + self._reach(place) + (0.51 / _UNIT if self.known else 0.0))
         return round(most, 1)
 
+    def at_least(self, estimate: float) -> float:
+        """Seconds that a wait has been by what was missed most so far; 0 as long as nothing is known."""
+        worst = max((ratio for _, ratio in self._pairs), default=-math.inf)
+        return float(10.0 ** (_log(estimate) + worst))
+
     def around(self, estimate: float) -> Distribution | None:
         """Waits to reckon with when `estimate` (s) is expected; None while too little is known."""
         if not self.known:

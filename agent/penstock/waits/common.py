@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.waits.base import BOUND, PLANNED, PROMISE, Estimate, Hints, Known, Observation
+from penstock.waits.base import BOUND, LIMITS, PLANNED, PROMISE, Estimate, Hints, Known, Observation
 from penstock.waits.bounds import Bounds
 from penstock.waits.judged import Judged
 from penstock.waits.share_mix import trust
@@ -26,6 +26,8 @@ _KEEP: Final = 2000
 _JUDGED: Final = 500
 _LATEST: Final = 200
 _FEW: Final = 5
+_SOON: Final = 60.0
+"""Seconds within which Slurm starts what has room: it looks once in half a minute."""
 
 
 class Common:
@@ -43,10 +45,16 @@ class Common:
 
         The plan's bound is learned from every job of the queue. Jobs that are predicted here may fare otherwise: when
         more than twice as many as promised have missed it of late, it is no less than what those that are predicted
-        here say by themselves.
+        here say by themselves. While too few waits are known to say anything, it is no more than time limits allow.
         """
         most = max(hints.get(PLANNED, 0.0), estimate.seconds)
-        return most if PLANNED in hints and self._holds else max(most, self.bounds.bound(estimate.seconds))
+        if PLANNED in hints and self._holds:
+            return most
+        found = max(most, self.bounds.bound(estimate.seconds))
+        if LIMITS in hints and not self.bounds.known:
+            # Ten times the estimate is a guess: the limits of those before it leave no room for most of it.
+            found = min(found, max(most, hints[LIMITS], self.bounds.at_least(estimate.seconds), _SOON))
+        return found
 
     @property
     def _holds(self) -> bool:

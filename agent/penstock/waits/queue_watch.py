@@ -231,11 +231,15 @@ class QueueWatch:
 
     def expect(self, geometry: Geometry, user: str) -> float | None:
         """The wait (s) of a job that `user` submits now; None before the first look, and for what it cannot place."""
+        return self.expect_and_plan(geometry, user)[0]
+
+    def expect_and_plan(self, geometry: Geometry, user: str) -> tuple[float | None, float | None]:
+        """The same, and its wait (s) by the time limits of all before it; None where it can never start."""
         if self._picture is None:
-            return None
+            return None, None
         partition = geometry.partition
         view = self._view(self._picture, partition, geometry.qos, geometry.nodes, geometry.time_limit, user)
-        return None if view is None else self.learner.expect(view)
+        return (None, None) if view is None else (self.learner.expect(view), view.planned)
 
     def bound(self, expected: float) -> float | None:
         """Seconds that 95 of 100 jobs' waits do not exceed of which `expected` (s) is said; None while too few are

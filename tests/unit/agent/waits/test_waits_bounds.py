@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.waits.base import BOUND, PLANNED, Estimate, Known, Observation
+from penstock.waits.base import BOUND, LIMITS, PLANNED, Estimate, Known, Observation
 from penstock.waits.bounds import Bounds
 from penstock.waits.common import Common
 from penstock.waits.judged import Judged
@@ -148,6 +148,22 @@ def test_the_plan_s_bound_counts_as_long_as_it_holds_for_the_jobs_that_are_predi
     for _ in range(200):
         again.learn(Observation(300.0), said)
     assert again.bound(said, planned) == 400.0
+
+
+def test_of_a_young_agent_a_bound_is_no_more_than_time_limits_allow():
+    common, said = Common(), Estimate(-1, 400.0)
+    assert common.bound(said, {}) == pytest.approx(4000, rel=1e-3), "a guess"
+    assert common.bound(said, {LIMITS: 900.0}) == 900.0
+    assert common.bound(said, {LIMITS: 9000.0}) == pytest.approx(4000, rel=1e-3)
+    assert common.bound(said, {LIMITS: 100.0}) == 400.0, "no less than the estimate"
+    assert common.bound(Estimate(-1, 2.0), {LIMITS: 0.0}) == pytest.approx(20, rel=1e-2)
+    assert common.bound(Estimate(-1, 50.0), {LIMITS: 0.0}) == 60.0, "Slurm has to look first"
+    assert common.bound(said, {LIMITS: 900.0, PLANNED: 950.0}) == 950.0, "what is learned counts more"
+    common.learn(Observation(2000.0), said)
+    assert common.bound(said, {LIMITS: 900.0}) == pytest.approx(2000, rel=1e-3), "it has been longer"
+    for _ in range(19):
+        common.learn(Observation(2000.0), said)
+    assert common.bound(said, {LIMITS: 900.0}) == pytest.approx(2000, rel=1e-3), "others are put before it here"
 
 
 def test_what_classes_have_in_common_survives_a_restart():
