@@ -161,11 +161,12 @@ class _Market:
                 continue
             room = min(plan.idle(m.job.end), self._idle - self._claimed)
             larger = m.next_above(m.size)
-            if larger is not None and (more := m.nodes_of(larger) - m.nodes_of(m.size)) <= room:
-                reason = Reason("expand-idle", f"{plural(more, 'more node')} idle, and it ends earlier with them")
+            if larger is not None and m.nodes_of(larger) - m.nodes_of(m.size) <= room:
+                told = m.nodes_of(larger) - m.nodes_of(m.offer.size)  # with the steps before
+                reason = Reason("expand-idle", f"{plural(told, 'more node')} idle, and it ends earlier with them")
                 asked = m.size < m.offer.minimum
                 if not self._waiting and m.prefers(m.size, larger) and m.at_best(m.size, larger) >= _WORTH:
-                    asked, text = True, f"{plural(more, 'more node')} idle, and it prefers {m.offer.preferred}"
+                    asked, text = True, f"{plural(told, 'more node')} idle, and it prefers {m.offer.preferred}"
                     reason = Reason("expand-preferred", text)
                 yield _Resize({place: larger}, None, reason, asked)
             if not self._waiting and (tried := self._trial(m, room)) is not None:

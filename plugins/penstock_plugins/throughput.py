@@ -229,7 +229,9 @@ class ThroughputPool:
                 continue
             more = m.nodes_of(larger) - m.nodes_of(m.size)
             if more <= min(self._plan.idle(self._until(m)), self._idle):
-                reason = Reason(_GROWS[urgency], f"{plural(more, 'more node')} idle{idle}")
+                # It grows step by step: what is told is all of them.
+                told = m.nodes_of(larger) - m.nodes_of(m.offer.size)
+                reason = Reason(_GROWS[urgency], f"{plural(told, 'more node')} idle{idle}")
                 options.append((urgency, -gain / more, place, larger, more, reason))
         return options
 

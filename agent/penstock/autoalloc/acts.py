@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.api import Decision, JobSpec, Reason, Verb
 from penstock.autoalloc.choose import AllocationShape
-from penstock.autoalloc.order import AutoAllocation, AutoOrder
+from penstock.autoalloc.order import POOL_JOBS, AutoAllocation, AutoOrder
 from penstock.core.acts import KnownJob, SubmitJob
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.pool.folder import PoolFolder
@@ -22,7 +22,7 @@ class AutoActs:
     def __init__(self, executor: Executor, folder: PoolFolder, order: AutoOrder) -> None:
         self.executor = executor
         self.subject = f"pool {folder.name}"
-        self.prefix = f"penstock-pool-{folder.name}-"
+        self.prefix = f"{POOL_JOBS}{folder.name}-"
         self._folder = folder
         self._order = order
 

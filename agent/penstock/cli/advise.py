@@ -15,7 +15,7 @@ from penstock.api import AccountingRecord, Snapshot, plural
 from penstock.cli.backends import backend_of
 from penstock.cli.options import number
 from penstock.cli.output import emit_json, table
-from penstock.cli.shortening import DAYS, named
+from penstock.cli.shortening import DAYS, named, of_the_user
 from penstock.cli.used_memory import UsedMemory, megabytes, used_memory
 from penstock.config import Config, load
 from penstock.core.viewing import whole_look
@@ -120,7 +120,7 @@ def _found(
 
 async def _look(config: Config, ago: float) -> tuple[Sequence[AccountingRecord], Snapshot, UsedMemory]:
     async with backend_of(config) as backend:
-        records = await backend.history(since=time.time() - ago)
+        records = of_the_user(await backend.history(since=time.time() - ago))
         return records, await whole_look(config, backend), await used_memory(config, backend, ago)
 
 

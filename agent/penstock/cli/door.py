@@ -20,7 +20,7 @@ import click
 from penstock.api import plural
 from penstock.config import Config
 from penstock.core.off import REFUSED, off_in, refusal
-from penstock.errors import AgentUnavailable, OutcomeUnknown, StateHeld, StoreError
+from penstock.errors import AgentUnavailable, OutcomeUnknown, PenstockError, StateHeld, StoreError
 from penstock.fronts.sbatch import BY_FRONT
 from penstock.ipc.client import ask_agent
 from penstock.state.environments import Environments, own_environment
@@ -33,7 +33,7 @@ from penstock.values.kinds import of_their_kinds
 if TYPE_CHECKING:
     from penstock.workflow.state import WorkflowRun
 
-__all__ = ["ask_or_leave", "ask_or_read", "left_environment", "plan_stages", "read_by_tool"]
+__all__ = ["ask_or_leave", "ask_or_read", "left_environment", "plan_stages", "read_by_tool", "why_silent"]
 
 _SHOWN: Final = 200
 _RECENT: Final = 900.0  # seconds: a tick later than this ago is taken for none
@@ -44,6 +44,15 @@ _HINT: Final = (
     "no agent runs here. Let `penstock tick` do its work from your crontab, for example by\n"
     "  (crontab -l; echo '* * * * * penstock tick') | crontab -"
 )
+
+
+def why_silent(config: Config, unavailable: AgentUnavailable) -> PenstockError:
+    """What to say where no agent answers: that all is off, if the caller's own state says so, else that none does."""
+    if not os.access(config.agent.state_dir / "penstock.db", os.R_OK, effective_ids=True):
+        return unavailable
+    with _own_store(config, unavailable, write=False) as store:
+        off = off_in(store)
+    return unavailable if off is None else refusal(off)
 
 
 def read_by_tool() -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from penstock.cli.door import why_silent
 from penstock.cli.output import emit_json
 from penstock.cli.runs import remembered_elastic
 from penstock.config import load
@@ -58,7 +59,7 @@ def elastic(file: Path, words: tuple[str, ...], dry_run: bool, as_json: bool) ->
     try:
         environment = ask_agent(load(), "env")
     except AgentUnavailable as error:
-        click.echo(f"penstock: the job will keep its size: {error}", err=True)
+        click.echo(f"penstock: the job will keep its size: {why_silent(load(), error)}", err=True)
     done = submit(["--parsable", *words], script.encode(), environment)
     if done.job is None:
         sys.stdout.write(done.text.decode(errors="replace"))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.cli.door import ask_or_leave, left_environment
+from penstock.cli.door import ask_or_leave, left_environment, why_silent
 from penstock.config import Config
 from penstock.errors import AgentUnavailable
 from penstock.ipc.client import ask_agent
@@ -49,8 +49,8 @@ def _umask() -> int:
 def _ask(config: Config, request: Mapping[str, object], tick: bool) -> int | None:
     try:
         return int(ask_agent(config, "submit", request)["run"])
-    except AgentUnavailable:
+    except AgentUnavailable as error:
         if not tick:
-            raise
+            raise why_silent(config, error) from error
     answer = ask_or_leave(config, "submit", request)
     return None if answer is None else int(answer["run"])

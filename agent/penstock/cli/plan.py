@@ -47,7 +47,7 @@ _REQUESTS_PER_STAGE = 3  # to make its reservation, to look at it, to submit its
 @source_options
 @site_options
 @packing_options
-@number("alpha", "Trade-off: 0 only the makespan counts, 1 only the cost (default: 0.5).", -1e-9, 1, "0 to 1")
+@number("alpha", "0: only the makespan counts, 1: only the cost (default: 0.5; with --deadline 1).", -1e-9, 1, "0 to 1")
 @click.option("--deadline", metavar="T", help="The last stage must have ended by then.")
 @number("budget", "The plan must not cost more.", 0, 1e15, "a number above 0")
 @click.option("--method", metavar="|".join(METHODS), default=DEFAULT_METHOD, show_default=True, help="How to plan.")
@@ -87,7 +87,9 @@ def plan(
     join.
     """
     config = load()
-    alpha, seed = 0.5 if alpha is None else alpha, 1 if seed is None else seed
+    if alpha is None:  # who names a deadline wants it kept, and no more paid than that takes
+        alpha = 0.5 if deadline is None else 1.0
+    seed = 1 if seed is None else seed
     packing = packed.packing(config, where.needs.cpus or None)
     if among.wanted:
         wish = Wish(method, alpha, deadline, budget, seed, account if reserve else None)

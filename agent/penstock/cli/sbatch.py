@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import click
 
 from penstock.cli.chaining import Chaining, dependency_of, followable
+from penstock.cli.door import why_silent
 from penstock.cli.molding import first_shape, tell_shapes
 from penstock.cli.shim import front_settings
 from penstock.cli.stages import (
@@ -171,7 +172,7 @@ def _environment(config: Config, asked: Request, line: CommandLine) -> dict[str,
         try:
             found |= {**ask_agent(config, "env"), **sizes}
         except AgentUnavailable as e:
-            click.echo(f"penstock: the job will keep its size: {e}", err=True)
+            click.echo(f"penstock: the job will keep its size: {why_silent(config, e)}", err=True)
         exported = line.value("export") or os.environ.get("SBATCH_EXPORT") or "ALL"
         if "ALL" not in exported.split(","):
             click.echo(f"penstock: the job will keep its size: --export={exported} keeps DMR_AGENT from it", err=True)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.api import AccountingRecord, plural
+from penstock.autoalloc.order import POOL_JOBS
 from penstock.cli.backends import backend_of
 from penstock.cli.used_memory import UsedMemory, megabytes, used_memory
 from penstock.config import Config
@@ -20,7 +21,7 @@ from penstock.workflow.asks import megabytes as asked_megabytes
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.scripts import read_job_name
 
-__all__ = ["DAYS", "by_history", "named", "shortened", "with_less_memory"]
+__all__ = ["DAYS", "by_history", "named", "of_the_user", "shortened", "with_less_memory"]
 
 DAYS: Final = 90
 _DAY: Final = 86400.0
@@ -30,6 +31,11 @@ def named(job: str) -> str:
     """What a job is called in advice: a stage's as WORKFLOW/STAGE, whatever the run and attempt."""
     parts = read_job_name(job)
     return job if parts is None else f"{parts.workflow}/{parts.stage}"
+
+
+def of_the_user(records: Sequence[AccountingRecord]) -> list[AccountingRecord]:
+    """Without the jobs that Penstock itself has got for a pool: their limit is not for their owner to choose."""
+    return [record for record in records if not record.name.startswith(POOL_JOBS)]
 
 
 def by_history(

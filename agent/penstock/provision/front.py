@@ -106,10 +106,16 @@ def exact(evaluate: Evaluation) -> tuple[ParetoPoint, ...]:
 
 
 def trade_off(points: Sequence[ParetoPoint], alpha: float) -> ParetoPoint:
-    """The one that (15) prefers, over the points as they are; a term without spread is 0; of equals the cheapest."""
+    """The one that (15) prefers, over the points as they are; a term without spread is 0; of equals the cheapest, then
+    the one that ends first."""
     costs, spans = [p.cost for p in points], [p.makespan for p in points]
     scale_cost, scale_span = _scale(costs), _scale(spans)
-    return min(points, key=lambda p: (alpha * scale_cost(p.cost) + (1 - alpha) * scale_span(p.makespan), p.cost))
+
+    def rank(point: ParetoPoint) -> tuple[float, float, float]:
+        both = alpha * scale_cost(point.cost) + (1 - alpha) * scale_span(point.makespan)
+        return both, point.cost, point.makespan
+
+    return min(points, key=rank)
 
 
 def check_limits(

@@ -13,6 +13,7 @@ from malleable_offers import decide_with, offer, scales, seen_by
 from penstock.api import is_joint
 from penstock.future.queue import QueuePlan, waiting
 from penstock.future.speeds import Speeds
+from penstock_plugins.priced import Priced
 from penstock_plugins.shortest import Shortest
 from penstock_plugins.throughput import Throughput
 
@@ -211,3 +212,11 @@ def test_a_plan_that_is_carried_out_helps_whom_it_says_and_takes_what_is_there(o
     plan = QueuePlan(snapshot, "batch", freed)
     started = {p.id for p in waiting(snapshot, "batch") if plan.place(p)}
     assert {v.beneficiary for v in verdicts.values() if v.beneficiary is not None} <= started
+
+
+@pytest.mark.parametrize(("policy", "told"), [(Throughput, "3 more nodes idle"), (Priced, "1 more node idle")])
+def test_a_growth_in_several_steps_is_told_as_a_whole(policy, told):
+    """From one node to four by a step of one and one of two: three more, not the two of the last step."""
+    job = offer(1, NODES[:1], maximum=4, **scales(0.0, 1))
+    verdict = policy().decide_all([job], make_snapshot([make_job(1, *NODES[:1])]))[1]
+    assert verdict.reasons[0].text.startswith(told) and verdict.size == 1 + int(told[0])

@@ -7,6 +7,9 @@ import json
 import pytest
 
 from penstock.cli import main
+from penstock.provision.front import ParetoPoint, check_limits, trade_off
+from penstock.provision.heft import Schedule
+from penstock.provision.workflows import FrontPlan, ScheduleChoice
 
 FIG1 = {
     "procs": 5,
@@ -264,6 +267,26 @@ def test_a_plan_takes_slots_in_part_and_says_what_would_be_faster_and_delay_othe
     ]
     assert (found["cost"], found["makespan"], found["notes"]) == (7, 5, [])
     assert json.loads(penstock("plan", FIG1, flow, "--deadline", "4", "--json")[1])["cost"] == 14
+
+
+@pytest.mark.parametrize(
+    ("words", "cost"), [((), 10), (("--deadline", "9"), 7), (("--deadline", "9", "--alpha", "0.5"), 10)]
+)
+def test_with_a_deadline_the_cheapest_plan_that_keeps_it_is_chosen(penstock, flow, monkeypatch, words, cost):
+    """Three plans: one that is free and late, one that costs a little and is nearly as quick as the last."""
+
+    def planned(_situation, _dag, _method, alpha, last, *_rest, **_more):
+        points = [ParetoPoint(7, 8, ()), ParetoPoint(10, 4.2, ()), ParetoPoint(19, 4, ())]
+        best = trade_off(check_limits(points, last), alpha)
+        plans = tuple(FrontPlan(point.cost, point.makespan, "free slots") for point in points)
+        return ScheduleChoice(plans, Schedule(best.makespan, best.cost), None)
+
+    monkeypatch.setattr("penstock.cli.plan.plan_workflow", planned)
+    assert json.loads(penstock("plan", FIG1, flow, *words, "--json")[1])["cost"] == cost
+
+
+def test_of_plans_that_cost_the_same_the_first_to_end_is_chosen():
+    assert trade_off([ParetoPoint(0, 9, ()), ParetoPoint(0, 5, ())], 1.0).makespan == 5
 
 
 def test_other_methods_and_pictures(penstock, flow):

@@ -66,6 +66,8 @@ def test_off_ends_the_agent_and_on_takes_its_work_up_again(site: AgentSite) -> N
     assert (
         refused.returncode == 6 and "Penstock was turned off at" in refused.stderr and "penstock on" in refused.stderr
     )
+    plain = agent.run("submit", "w.yaml")
+    assert plain.returncode == 6 and "Penstock was turned off at" in plain.stderr and "penstock on" in plain.stderr
     ticked = agent.run("tick")
     assert (ticked.returncode, ticked.stdout, ticked.stderr) == (0, "", "")
     assert "Penstock was turned off at" in said(agent.run("tick", "-v"))

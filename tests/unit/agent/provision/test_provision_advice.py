@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api import AccountingRecord, JobState
+from penstock.cli.shortening import of_the_user
 from penstock.provision.advice import JobKind, PastRuns, advise, past_runs, runs_needed
 
 KIND = JobKind("train", "batch", 2)
@@ -106,3 +107,9 @@ def test_of_runs_like_those_before_as_many_are_cut_off_as_was_said():
         found = advise(runs(took[:-1], 1e9), 0.05)
         cut, said = cut + (took[-1] > found.limit), said + found.risk
     assert cut <= said + 3 * math.sqrt(said), "limits are whole minutes, so rather fewer"
+
+
+def test_jobs_that_penstock_got_for_a_pool_are_left_out():
+    names = ("penstock-pool-main-1a2b-3", "penstock-pool-x-1", "pool", "train")
+    kept = of_the_user([record(i, name=name) for i, name in enumerate(names)])
+    assert [each.name for each in kept] == ["pool", "train"]
