@@ -245,3 +245,46 @@ def test_one_of_several_nodes_beside_a_pool(pooled, snakemake):
     flow.make("penstock")
     assert flow.read("c").split() == ["2", "b", "c"]
     assert len(ended(pooled, since, 2)) == 2, "the small one was a task"
+
+
+MODEL = """
+rule all:
+    input: "out.txt"
+
+rule train:
+    output: "out.txt"
+    resources: gpu=2, gpu_model="a100", runtime=5
+    shell: "echo done > {output}"
+"""
+
+
+@pytest.mark.long
+def test_gpus_of_a_model_are_asked_for_by_slurms_job_alone(pooled, snakemake):
+    pooled.join(1, 10)
+    pooled.wrap("sbatch", f'echo "$*" >>{pooled.folder}/asked')
+    flow = Flow(pooled, snakemake, pooled.work / "work", MODEL)
+    _took, said = flow.make("penstock", code=1)  # these nodes have none
+    assert "Requested GRES option unsupported by configured SelectType plugin" in said
+    (asked,) = (pooled.folder / "asked").read_text().splitlines()
+    assert "--gpus=a100:2" in asked.split()
+    assert not (flow.folder / "out.txt").exists(), "the pool's member has no A100"
+
+
+EXTRA = """
+rule all:
+    input: "out.txt"
+
+rule long:
+    output: "out.txt"
+    resources: nodes=2, runtime=5, slurm_extra="--comment=project7"
+    shell: "sleep 60; echo done > {output}"
+"""
+
+
+def test_slurm_extra_may_not_take_away_what_a_job_is_found_again_by(alone, snakemake):
+    since = time.time()
+    flow = Flow(alone, snakemake, alone.folder / "work", EXTRA)
+    _took, said = flow.make("penstock", "--penstock-pool", "none", code=1)
+    assert "slurm_extra may not have --comment: the executor says it itself, leave it out" in said
+    assert "Traceback" not in said
+    assert not alone.accounting(since)

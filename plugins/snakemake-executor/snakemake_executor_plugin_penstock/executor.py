@@ -465,7 +465,7 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
             self._say(f"what has ended is not written down: {e}")
 
     def _is_of_slurm(self, job: Any) -> bool:  # noqa: ANN401
-        return self._pool is None or self._needs(job).several
+        return self._pool is None or self._needs(job).of_slurm
 
     def _needs(self, job: Any, *, inner: bool = False) -> JobNeeds:  # noqa: ANN401
         return needs_of(job.resources, job.threads, inner=inner)

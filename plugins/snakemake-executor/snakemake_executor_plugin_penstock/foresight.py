@@ -63,7 +63,7 @@ class Foresight:
             if job.is_group() or job.is_local or job.rule.norun:
                 return None
             wanted = known(job)
-            return None if wanted is None or wanted.several else (wanted.cores, wanted.memory)
+            return None if wanted is None or wanted.of_slurm else (wanted.cores, wanted.memory)
 
         told = told_as(foreseen(upcoming(dag), lambda job: job in given, length, asked, _UNKNOWN))
         if told or self._last:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import string
 import subprocess
 import sys
@@ -99,16 +100,71 @@ class TestNeeds:
             ({"mem_mb_per_cpu": 100}, 4, JobNeeds(4.0, 400_000_000, 0, None)),
             ({"cpus_per_task": 8}, 2, JobNeeds(8.0, None, 0, None)),
             ({"gpu": 2}, 1, JobNeeds(1.0, None, 2, None)),
-            ({"gres": "gpu:a100:3"}, 1, JobNeeds(1.0, None, 3, None)),
+            ({"gres": "gpu:3"}, 1, JobNeeds(1.0, None, 3, None)),
             ({"gres": "gpu"}, 1, JobNeeds(1.0, None, 1, None)),
-            ({"gres": "tape:3"}, 1, JobNeeds(1.0, None, 0, None)),
-            ({"nodes": 2}, 1, JobNeeds(1.0, None, 0, None, several=True)),
-            ({"mpi": "mpiexec", "tasks": 4}, 1, JobNeeds(1.0, None, 0, None, several=True)),
+            ({"gres": "gpu:1,gpu:2"}, 1, JobNeeds(1.0, None, 3, None)),
+            ({"gres": "none"}, 1, JobNeeds(1.0, None, 0, None)),
+            ({"gpu": 2, "cpus_per_gpu": 4}, 3, JobNeeds(8.0, None, 2, None)),
+            ({"gpu": 0, "gpu_model": "a100"}, 1, JobNeeds(1.0, None, 0, None)),
+            ({"slurm_extra": "--mail-type=END --nice=100 -Q --reservation=x"}, 1, JobNeeds(1.0, None, 0, None)),
+            ({"nodes": 2}, 1, JobNeeds(1.0, None, 0, None, of_slurm=True)),
+            ({"mpi": "mpiexec", "tasks": 4}, 1, JobNeeds(1.0, None, 0, None, of_slurm=True)),
             ({"mem_mb": "<TBD>", "runtime": "<TBD>"}, 1, JobNeeds(1.0, None, 0, None)),
         ],
     )
     def test_of_a_task(self, resources, threads, wanted):
         assert needs_of(resources, threads) == wanted
+
+    @pytest.mark.parametrize(
+        ("resources", "gpus"),
+        [
+            ({"gpu": 2, "gpu_model": "a100"}, 2),
+            ({"gpu_model": "a100"}, 1),
+            ({"gres": "gpu:a100:2,nvme:100"}, 2),
+            ({"gres": "gpu:a100"}, 1),
+            ({"gres": "gpu:1g.5gb:2"}, 2),
+            ({"gres": "gpu:a100:1,gpu:h100:2"}, 3),
+            ({"gres": "tape:3"}, 0),
+            ({"gres": "shard:4"}, 0),
+            ({"gres": "lustre:4G"}, 0),
+            ({"gres": "gpu:1:2:3"}, 0),
+            ({"gres": "nvme", "gpu": 2}, 2),
+            ({"gpu": 1, "tasks_per_gpu": 1}, 1),
+            ({"constraint": "skylake"}, 0),
+            ({"slurm_extra": "--gpus-per-node=a100:1"}, 0),
+            ({"slurm_extra": "-wn1"}, 0),
+            ({"slurm_extra": "--exclude=n1"}, 0),
+            ({"slurm_extra": "--exclusive"}, 0),
+            ({"slurm_extra": "-L matlab"}, 0),
+            ({"slurm_extra": "--begin=now+1hour"}, 0),
+            ({"slurm_extra": "'"}, 0),
+        ],
+    )
+    def test_what_no_member_of_a_pool_is_known_to_have_is_a_job_of_slurm(self, resources, gpus):
+        needs = needs_of(resources, 1)
+        assert needs.of_slurm and needs.gpus == gpus
+
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["gpu", "nvme", "shard", "lic_x"]),
+                st.sampled_from(["", "a100", "1g.5gb", "tesla-v100"]),
+                st.one_of(st.none(), st.integers(0, 99)),
+                st.sampled_from(["", "", "K", "g"]),
+            ),
+            min_size=1, max_size=4,
+        )
+    )  # fmt: skip
+    def test_gres_is_read_as_slurms_manual_writes_it(self, wishes):
+        """name[[:type]:count], count with K, M, G, T or P of 1024 each; none said is one."""
+        words, wanted, plain = [], 0, True
+        for name, kind, number, unit in wishes:
+            words.append(":".join([name, *filter(None, [kind]), *([] if number is None else [f"{number}{unit}"])]))
+            count = 1 if number is None else number * {"": 1, "K": 1024, "g": 1024**3}[unit]
+            wanted += count if name == "gpu" else 0
+            plain &= not count or (name == "gpu" and not kind)
+        needs = needs_of({"gres": ",".join(words)}, 1)
+        assert (needs.gpus, needs.of_slurm) == (wanted, not plain)
 
     def test_a_second_snakemake_takes_memory_too(self):
         assert needs_of({"mem_mb": 5}, 1, inner=True).memory == 305_000_000
@@ -129,6 +185,48 @@ class TestNeeds:
         assert "--ntasks=4" in sbatch_options({"nodes": 2, "tasks": 4}, 1)
         assert "--ntasks-per-node=2" in sbatch_options({"tasks_per_node": 2}, 1)
         assert "--gpus=2" in sbatch_options({"gpu": 2}, 1)
+
+    @pytest.mark.parametrize(
+        ("resources", "words"),
+        [
+            ({"gpu": 2, "gpu_model": "a100"}, ["--ntasks=1", "--gpus=a100:2", "--cpus-per-task=3"]),
+            ({"gpu_model": "a100"}, ["--ntasks=1", "--gpus=a100:1", "--cpus-per-task=3"]),
+            ({"gpu": 0, "gpu_model": "a100"}, ["--ntasks=1", "--cpus-per-task=3"]),
+            ({"gres": "gpu:a100:2,nvme:100"}, ["--gres=gpu:a100:2,nvme:100", "--ntasks=1", "--cpus-per-task=3"]),
+            ({"gres": "nvme:5", "gpu": 2}, ["--gres=nvme:5", "--ntasks=1", "--gpus=2", "--cpus-per-task=3"]),
+            ({"gpu": 2, "cpus_per_gpu": 4}, ["--ntasks=1", "--gpus=2", "--cpus-per-gpu=4"]),
+            ({"gpu": 2, "tasks_per_gpu": 2}, ["--ntasks-per-gpu=2", "--gpus=2", "--cpus-per-task=3"]),
+            ({"cpus_per_task": -1}, ["--ntasks=1"]),
+            ({"runtime": 1.5}, ["--time=2", "--ntasks=1", "--cpus-per-task=3"]),
+        ],
+    )
+    def test_nothing_that_is_asked_for_is_dropped(self, resources, words):
+        assert sbatch_options(resources, 3) == words
+
+    @pytest.mark.parametrize(
+        ("resources", "said"),
+        [
+            ({"slurm_extra": "--comment=project7"}, "slurm_extra may not have --comment: the executor says it itself"),
+            ({"slurm_extra": "--comm project7"}, "--comment"),
+            ({"slurm_extra": "-o my.log"}, "--output"),
+            ({"slurm_extra": "-Qomy.log"}, "--output"),
+            ({"slurm_extra": "-J name"}, "--job-name"),
+            ({"slurm_extra": "-e err"}, "--error"),
+            ({"slurm_extra": "--nice -d afterok:1"}, "--dependency"),
+            ({"slurm_extra": "-a 1-3"}, "--array"),
+            ({"slurm_extra": "-W"}, "--wait"),
+            ({"slurm_extra": "-N2"}, "say the resource nodes instead"),
+            ({"slurm_extra": "-C skylake"}, "say the resource constraint instead"),
+            ({"slurm_extra": "--partition=x"}, "say the resource slurm_partition instead"),
+            ({"slurm_extra": "project7"}, "'project7' is no option of sbatch"),
+            ({"slurm_extra": "--nice '"}, "No closing quotation"),
+            ({"gpu_model": "a100:2"}, "gpu_model='a100:2': must be a type of the site's GPUs"),
+            ({"gpu_model": "a100", "gres": "gpu:2"}, "both ask for GPUs"),
+        ],
+    )
+    def test_what_it_may_not_have_is_said(self, resources, said):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            sbatch_options(resources, 1)
 
     def test_a_bound_stands_for_what_is_not_known_yet(self):
         late = {"mem_mb": "<TBD>", "runtime": "<TBD>", "ahead_mem_mb": 300}
