@@ -34,6 +34,8 @@ READY = os.environ.get("PENSTOCK_TEST_JUPYTERHUB", "")
 PACKAGES = ("jupyterhub==6.1.1", "batchspawner==1.3.0", "jupyter_server>=2,<3")
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600, func_only=True)]
 HOUR = 3600.0
+POLLED = 2
+"""Seconds after which the hub looks again whether a server runs."""
 
 
 @pytest.fixture
@@ -97,6 +99,7 @@ c.PenstockSpawner.batchspawner_singleuser_cmd = told["bin"] + "/batchspawner-sin
 c.PenstockSpawner.cmd = [told["bin"] + "/jupyterhub-singleuser"]
 c.PenstockSpawner.env_keep = ["PATH", "LANG", *told["keep"]]
 c.PenstockSpawner.req_srun = ""
+c.PenstockSpawner.poll_interval = POLLED
 c.PenstockSpawner.req_prologue = f"export HOME={told['home']}"
 
 def in_the_home_of_this_cluster(spawner):
@@ -135,7 +138,7 @@ class Hub:
         }
         config = self.folder / "jupyterhub_config.py"
         page = example("jupyterhub.md", "python").replace("/run/penstock/agent.sock", site_socket)
-        config.write_text(f"{page}\n{CONFIG.replace('TOLD', repr(told))}")
+        config.write_text(f"{page}\n{CONFIG.replace('TOLD', repr(told)).replace('POLLED', str(POLLED))}")
         self.log = self.folder / "log"
         with self.log.open("w") as output:
             self.process = cluster.popen_as(
@@ -251,6 +254,13 @@ def test_a_hub_without_an_agent_offers_the_same_profiles(halves, programs):
         hub.api("POST", f"/users/{hub.login}/server", {"profile": "small"})
         until(lambda: hub.server().get("ready"), "the server", 60)
         assert hub.jobs() == ["RUNNING interactive 2:00:00"]
+        # One that is suspended for a while, as a site that preempts so does it, is no job that is gone.
+        (job,) = halves.run_as("root", ["squeue", "-h", "-u", hub.login, "-o", "%i"], check=True).stdout.split()
+        halves.run_as("root", ["scontrol", "suspend", job], check=True)
+        assert hub.jobs() == ["SUSPENDED interactive 2:00:00"]
+        time.sleep(2 * POLLED)
+        assert hub.server().get("ready"), "the hub has not forgotten it"
+        halves.run_as("root", ["scontrol", "resume", job], check=True)
         hub.api("DELETE", f"/users/{hub.login}/server")
         until(lambda: not hub.jobs(), "the end of the job")
     finally:

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from psij import Job, SubmitException
+from psij import Job, JobState, JobStatus, SubmitException
+from psij.executors.batch.batch_scheduler_executor import check_status_exit_code
 from psij.executors.batch.slurm import SlurmExecutorConfig, SlurmJobExecutor
 
 __all__ = ["PenstockJobExecutor"]
@@ -45,6 +46,24 @@ class PenstockJobExecutor(SlurmJobExecutor):
     def get_list_command(self) -> list[str]:
         """See PSI/J's."""
         return self._front(super().get_list_command())
+
+    def parse_status_output(self, exit_code: int, out: str) -> dict[str, JobStatus]:
+        """The state of each job that squeue lists. A reason of several words or none that PSI/J knows, and a state of a
+        newer Slurm, are no reason to lose sight of the other jobs, as they are for PSI/J's own. Raises RuntimeError
+        where squeue has failed."""
+        check_status_exit_code("squeue", exit_code, out)
+        found = {}
+        for line in out.split("\n"):
+            number, state, reason = [*line.split(None, 2), "", "", ""][:3]
+            if number[:1].isdecimal():  # else the head, or a note
+                found[number] = self._status(state, reason.strip())
+        return found
+
+    def _status(self, word: str, reason: str) -> JobStatus:
+        # A state that is not known changes nothing: PSI/J takes no step back to one that comes earlier.
+        state = self._STATE_MAP.get(word, JobState.QUEUED)
+        said = self._REASONS_MAP.get(reason, reason) if state is JobState.FAILED else None
+        return JobStatus(state, message=said)
 
     def _front(self, command: list[str]) -> list[str]:
         return [str(self._fronts / command[0]), *command[1:]]

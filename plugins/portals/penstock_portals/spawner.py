@@ -16,6 +16,7 @@ from batchspawner import SlurmSpawner
 from traitlets import Dict, Float, List, Unicode, default, validate
 
 from penstock_portals.asking import AgentRefusal, AgentSilent, find_socket
+from penstock_portals.jobstates import PENDING_RE, RUNNING_RE, UNKNOWN_RE
 from penstock_portals.profiles import WISHED, checked, chosen, form_html, pending_text, request_of, wish_of
 from penstock_portals.shared import SharedAnswers
 
@@ -38,6 +39,10 @@ class PenstockSpawner(SlurmSpawner):
     penstock_patience = Float(
         1.0, help="Seconds that the agent's answer may take; the page is shown without waits then."
     ).tag(config=True)
+
+    state_pending_re = Unicode(PENDING_RE).tag(config=True)
+    state_running_re = Unicode(RUNNING_RE).tag(config=True)
+    state_unknown_re = Unicode(UNKNOWN_RE).tag(config=True)
 
     _expected: Mapping[str, Any] | None = None
     _submitted = 0.0

@@ -33,6 +33,7 @@ from snakemake_executor_plugin_penstock.naming import POOL, SLURM, ExternalName,
 from snakemake_executor_plugin_penstock.needs import JobNeeds, needs_of, sbatch_options
 from snakemake_executor_plugin_penstock.poolline import PoolTasks
 from snakemake_executor_plugin_penstock.rendering import NotPlain, shell_call
+from snakemake_executor_plugin_penstock.runtimes import Runtimes
 from snakemake_executor_plugin_penstock.script import start_script, task_argv, too_long
 from snakemake_executor_plugin_penstock.settings import INNER, NO_POOL
 from snakemake_executor_plugin_penstock.slurmjobs import JobsAtSlurm, SlurmRefused
@@ -64,6 +65,7 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
             raise WorkflowError(f"--penstock-inner: {self._inner!r} is none of {', '.join(INNER)}")
         if self.workflow.remote_execution_settings.immediate_submit:
             raise WorkflowError("--immediate-submit: a pool does not know which task needs which; leave it out")
+        self._runtimes = Runtimes(self.workflow.async_run)
         self._run = uuid.uuid4().hex[:12]
         self._count = 0
         self._pool_name = settings.pool or _MAIN
@@ -183,7 +185,7 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
     def _to_slurm(self, job: Any) -> None:  # noqa: ANN401
         name = self._name(SLURM, self._fingerprint(job, inputs=False))
         self._register({job: name})
-        self._submit_job(job, name, job.resources, ())
+        self._submit_job(job, name, self._resources(job), ())
         self._follow(job, name)
 
     def _submit_job(self, job: Any, name: ExternalName, resources: Mapping[str, Any], after: Sequence[str]) -> None:  # noqa: ANN401
@@ -271,6 +273,7 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
 
     def _submit_ahead(self, job: Any, resources: Mapping[str, Any], after: Sequence[str]) -> JobAhead | None:  # noqa: ANN401
         name = self._name(SLURM, self._fingerprint(job, inputs=False))
+        resources = self._runtimes.rounded(job, resources)
         try:
             self._ledger.begun({_key(job): name})
             self._submit_job(job, name, resources, after)
@@ -468,7 +471,10 @@ class SnakemakeExecutor(RemoteExecutor):  # type: ignore[misc]
         return self._pool is None or self._needs(job).of_slurm
 
     def _needs(self, job: Any, *, inner: bool = False) -> JobNeeds:  # noqa: ANN401
-        return needs_of(job.resources, job.threads, inner=inner)
+        return needs_of(self._resources(job), job.threads, inner=inner)
+
+    def _resources(self, job: Any) -> dict[str, Any]:  # noqa: ANN401
+        return self._runtimes.rounded(job, job.resources)
 
     def _fingerprint(self, job: Any, *, inputs: bool = True) -> str:  # noqa: ANN401
         """Of what the job does; with its inputs as they are, where its end alone will be known."""

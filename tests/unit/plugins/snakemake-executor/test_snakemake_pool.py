@@ -127,6 +127,51 @@ def test_without_that_pool_it_says_how_to_start_one(snakes):
     assert "--penstock-inner: 'never' is none of auto, always" in done.stdout + done.stderr
 
 
+RUNTIMES = """
+def text(wildcards, attempt): return "61s" if attempt == 1 else "1m"
+
+rule all:
+    input: "a", "b", "c", "d", "e", "f", "g"
+
+rule a:
+    output: "a"
+    resources: runtime="119s"
+    shell: "touch {output}"
+
+use rule a as b with:
+    output: "b"
+    resources: runtime=text
+
+use rule a as c with:
+    output: "c"
+    resources: runtime=1.4
+
+use rule a as d with:
+    output: "d"
+    resources: runtime="1.1h"
+
+use rule a as e with:
+    output: "e"
+    resources: runtime=lambda wc, attempt: 3 * attempt
+
+use rule a as f with:
+    output: "f"
+
+use rule a as g with:
+    output: "g"
+    resources: runtime="20s"
+    group: "g"
+"""
+
+
+def test_a_run_time_is_rounded_up_to_minutes(snakes):
+    snakes.write(RUNTIMES)
+    snakes.make("--set-resources", "f:runtime=7")
+    entries = map(json.loads, snakes.pool.journal.read_text().splitlines())
+    times = sorted(entry["task"]["time"] for entry in entries if "task" in entry)
+    assert times == [60.0, 120.0, 120.0, 120.0, 180.0, 420.0, 3960.0]
+
+
 LONG = """
 rule all:
     input: expand("out.{i}", i=range(6))
