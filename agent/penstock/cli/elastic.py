@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import click
 
 from penstock.cli.door import why_silent
+from dmr.elastic.signals import check_signal
 from penstock.cli.output import emit_json
 from penstock.cli.runs import remembered_elastic
 from penstock.config import load
@@ -48,6 +50,10 @@ def elastic(file: Path, words: tuple[str, ...], dry_run: bool, as_json: bool) ->
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     job = read_elastic(data, str(file), sys.executable)
+    try:
+        check_signal(job.plan, os.environ)
+    except ValueError as error:
+        raise UserError(f"{file}: elastic.{error}") from None
     script = batch_script(job.plan, options(job), sys.executable)
     if dry_run:
         if as_json:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import click
 
+from dmr.hydra import complaint
 from penstock.cli.chaining import Chaining, dependency_of, followable
 from penstock.cli.door import why_silent
 from penstock.cli.molding import first_shape, tell_shapes
@@ -26,11 +27,12 @@ from penstock.cli.stages import (
     tell_changed,
 )
 from penstock.config import Config, load
-from penstock.errors import AgentUnavailable, ConfigError, PenstockError
+from penstock.errors import AgentUnavailable, ConfigError, PenstockError, UserError
 from penstock.fronts.known import keep_settings
 from penstock.fronts.process import first_environment
 from penstock.fronts.script import PipedScript, script_lines, take_in
 from penstock.ipc.client import ask_agent
+from penstock.moldable.model import read_checkpoint
 from penstock.off.handing import let_go
 from penstock.sbatch.directives import Request, read_directives, request
 from penstock.sbatch.moldable import shaped
@@ -98,6 +100,10 @@ def sbatch(words: tuple[str, ...]) -> None:
         source, lines = "--wrap", []
     script = options_of(lines)
     asked = request(line.ours, read_directives(lines, source), stage_name(line, script))
+    if asked.checkpoint is not None:
+        text = "\n".join(lines) or line.value("wrap") or ""
+        if why := complaint(read_checkpoint(asked.checkpoint).signal, text, os.environ):
+            raise UserError(f"{source}: checkpoint: {why}")
     config = load()
     with contextlib.suppress(ConfigError):  # which is said where it matters
         keep_settings(first_environment(), front_settings(config))

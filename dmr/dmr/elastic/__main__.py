@@ -26,6 +26,7 @@ from dmr.elastic import plans
 from dmr.elastic.group import Group
 from dmr.elastic.hands import Commands
 from dmr.elastic.resuming import Resuming
+from dmr.elastic.signals import check_signal
 from dmr.elastic.supervisor import ElasticSupervisor
 from dmr.elastic.words import ElasticPlan
 
@@ -84,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         plan = _plan(options)
+        check_signal(plan, os.environ)
     except (ValueError, OSError) as error:
         print(f"elastic: {error}", file=sys.stderr)
         return 2
