@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.api import Job, Offer, Snapshot
 
-__all__ = ["SCALES_AT_ALL", "USELESS", "Memory", "ProgramSpeeds", "Speeds", "read_program"]
+__all__ = ["SCALES_AT_ALL", "USELESS", "Memory", "ProgramSpeeds", "Speeds", "measured_by", "memory_of", "read_program"]
 
 SCALES_AT_ALL: Final = 0.05
 """How well a program has to scale for a larger size to be worth idle nodes (see `Speeds.scaling`)."""
@@ -205,6 +205,11 @@ class Memory:
             self._changed.add(key)
         return run.speeds
 
+    def measured(self, job: Job) -> Speeds | None:
+        """Those of a running job that has itself measured two sizes or more; None of others."""
+        run = self._runs.get(job.id)
+        return run.speeds if run is not None and _same(run, job) and len(run.speeds.measured) > 1 else None
+
     def _program(self, key: str, now: float) -> ProgramSpeeds:
         program = self._programs.get(key)
         if program is None:
@@ -275,6 +280,18 @@ class Memory:
         if self._programs:
             self._bound(max(program.used for program in self._programs.values()))
         return unreadable
+
+
+def memory_of(policy: object) -> Memory | None:
+    """That of a policy that learns."""
+    memory = getattr(policy, "memory", None)
+    return memory if isinstance(memory, Memory) else None
+
+
+def measured_by(policy: object, job: Job) -> Speeds | None:
+    """What a running job has measured itself, where the policy learns and it had two sizes or more."""
+    memory = memory_of(policy)
+    return None if memory is None else memory.measured(job)
 
 
 def _document(program: ProgramSpeeds | None, runs: list[list[Any]]) -> dict[str, Any] | None:

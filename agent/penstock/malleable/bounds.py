@@ -2,8 +2,9 @@
 
 Down to the size that the job was started with it can always shrink: that is what its user chose the limit for, and
 what it was given since only put it ahead. Below that the rest must fit. How long that is is known where the application
-tells its steps (`steps_left`, `step_seconds`); with fewer nodes it runs longer in proportion. What it says is never
-worth more than what its limit has left for it: a job whose limit is raised gets no more node-time than it gave back.
+tells its steps (`steps_left`, `step_seconds`); with fewer nodes it runs longer: as it has measured itself, where it was
+on two sizes, else in proportion. What it says is never worth more than what its limit has left for it: a job whose
+limit is raised gets no more node-time than it gave back.
 Where it does not say, it is taken to be half done at best: what it has run once more, stretched by the lost nodes, must
 fit. A shrink that the application itself asks for is not held against the time.
 """
@@ -14,6 +15,7 @@ import math
 from dataclasses import dataclass
 
 from penstock.api import Job, Partition, Reason, plural
+from penstock.future.speeds import Speeds
 from penstock.malleable.machine import MalleableJob
 
 __all__ = ["MARGIN", "BoundedSize", "ResizeBounds", "bounded", "returns"]
@@ -26,7 +28,8 @@ MARGIN = 0.10
 class ResizeBounds:
     """What the site and the agent's rights allow: `cost` is how long a resize takes (s), `extends`: time limits may be
     raised, `shrinks`: jobs may give back their own nodes; `partition` is the job's; `nobody_waits`: no other job needs
-    what it gives back, so that it stays where the rest would not fit elsewhere."""
+    what it gives back, so that it stays where the rest would not fit elsewhere; `speeds`: what it has
+    measured itself on two sizes or more."""
 
     now: float
     cost: float
@@ -34,6 +37,7 @@ class ResizeBounds:
     shrinks: bool
     partition: Partition
     nobody_waits: bool = False
+    speeds: Speeds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,7 @@ def _in_time(me: MalleableJob, job: Job, size: int, bounds: ResizeBounds) -> Bou
         fits = f"the {me.offer.steps_left} steps that are left"
     if work > remaining:  # it would not get further as it is, either
         work, fits = remaining, "the work that fits into its time limit now"
-    needed = work * me.offer.size / size / (1.0 - MARGIN) + bounds.cost
+    needed = work * _stretch(me.offer.size, size, bounds.speeds) / (1.0 - MARGIN) + bounds.cost
     if needed <= remaining:
         return BoundedSize(size)
     text = f"on {size} processes {fits} would take {needed:.0f} s (with a margin), and {remaining:.0f} s remain"
@@ -140,3 +144,8 @@ def _in_time(me: MalleableJob, job: Job, size: int, bounds: ResizeBounds) -> Bou
         return BoundedSize(size) if goes else _stay(me, "no-time", text)
     extended = Reason("limit-extended", f"{text}: its time limit becomes {limit / 60:.0f} min")
     return BoundedSize(size, (extended,), limit)
+
+
+def _stretch(present: int, size: int, speeds: Speeds | None) -> float:
+    """How many times as long the work takes on fewer processes; never less than once."""
+    return present / size if speeds is None else max(speeds.at(size) / speeds.at(present), 1.0)

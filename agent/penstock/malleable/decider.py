@@ -23,6 +23,7 @@ from penstock.api import (
 from penstock.core.verdicts import PASSING
 from penstock.errors import PenstockError
 from penstock.future.leftover import Leftover, Room
+from penstock.future.speeds import measured_by
 from penstock.future.turns import Turns, grant_of, turn_of
 from penstock.host.logs import get_logger
 from penstock.malleable import announce, ways
@@ -119,7 +120,11 @@ class Decider(MalleablePart):
         if verdict is None:
             return decisions
         bounds = ResizeBounds(
-            now, self._registry.cost(limits.cost), *self._allowed(), snapshot.partitions[job.partition]
+            now,
+            self._registry.cost(limits.cost),
+            *self._allowed(),
+            snapshot.partitions[job.partition],
+            speeds=measured_by(self._settings.policy, job),
         )
         allowed = bounded(me, job, verdict.size, bounds)
         size = allowed.size

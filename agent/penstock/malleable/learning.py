@@ -17,7 +17,7 @@ from typing import Final
 
 from penstock.api import JobTexts
 from penstock.errors import PenstockError
-from penstock.future.speeds import Memory
+from penstock.future.speeds import Memory, memory_of
 from penstock.host.clock import Rest
 from penstock.host.logs import get_logger
 from penstock.malleable.parts import MalleablePart, Tools
@@ -91,8 +91,7 @@ class Learning(MalleablePart):
 
     @property
     def _memory(self) -> Memory | None:
-        memory = getattr(self._settings.policy, "memory", None)
-        return memory if isinstance(memory, Memory) else None
+        return memory_of(self._settings.policy)
 
     async def _ask(self, numbers: Collection[int]) -> None:
         """Beside the passes: where Slurm cannot filter it prints the whole queue."""

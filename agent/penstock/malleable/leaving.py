@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from penstock.api import Decision, Job, Reason, ResizeVerdict, Snapshot, Verb
 from penstock.core.off import CODE, Off
+from penstock.future.speeds import measured_by
 from penstock.host.clock import Clock
 from penstock.malleable.bounds import ResizeBounds, bounded
 from penstock.malleable.machine import MalleableJob
@@ -63,7 +64,9 @@ class Leaver:
         limits, site = self._settings.limits, self._settings.site
         shrinks = site is None or merging.shrinks(site)
         # Never with a longer limit: nothing new is begun.
-        bounds = ResizeBounds(now, self._registry.cost(limits.cost), False, shrinks, partition, nobody_waits=True)
+        speeds = measured_by(self._settings.policy, job)
+        cost = self._registry.cost(limits.cost)
+        bounds = ResizeBounds(now, cost, False, shrinks, partition, nobody_waits=True, speeds=speeds)
         verdicts = [bounded(me, job, size, bounds) for size in smaller(me)]
         allowed = next((verdict for verdict in verdicts if verdict.size < me.offer.size), None)
         if allowed is None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.api import Job, JobState, Offer, Partition, SiteConfig
+from penstock.api import Job, JobState, Offer, Partition, SiteConfig, Snapshot
+from penstock.future.speeds import Memory, Speeds, measured_by
 from penstock.malleable import announce
 from penstock.malleable.bounds import ResizeBounds, bounded
 from penstock.malleable.machine import MalleableJob
@@ -59,7 +60,17 @@ def malleable(size: int = 4, **more) -> MalleableJob:
 
 def bounds(now: float = 100.0, **more) -> ResizeBounds:
     partition = Partition("batch", (), True, True, more.pop("max_time", None), None, None)
-    return ResizeBounds(now, more.pop("cost", 20.0), more.pop("extends", False), more.pop("shrinks", True), partition)
+    return ResizeBounds(
+        now, more.pop("cost", 20.0), more.pop("extends", False), more.pop("shrinks", True), partition, **more
+    )
+
+
+def measured(**seconds: float) -> Speeds:
+    """`measured(on1=0.25, on4=0.25)`: seconds of a step by size, the present one last."""
+    found = Speeds()
+    for name, each in seconds.items():
+        found.saw(Offer(job=7, size=int(name.removeprefix("on")), minimum=1, maximum=8, step_seconds=each))
+    return found
 
 
 def codes(verdict) -> list[str]:
@@ -137,6 +148,34 @@ def test_no_shrink_below_the_size_at_which_the_remaining_steps_fit():
     refused = bounded(longer, job(), 2, bounds(cost=2.0))
     assert refused.size == 4 and codes(refused) == ["no-time"]
     assert bounded(longer, job(), 8, bounds(cost=2.0)).size == 8
+
+
+def test_how_long_the_steps_would_take_there_goes_by_what_was_measured():
+    """685 steps of 0.25 s: nearly three minutes on one as on four, where perfect scaling has twelve."""
+    me = malleable(steps_left=685, step_seconds=0.25)
+    at = {"now": 3100.0, "cost": 20.0}
+    assert codes(bounded(me, job(), 1, bounds(**at))) == ["no-time"]
+    assert bounded(me, job(), 1, bounds(**at, speeds=measured(on1=0.25, on4=0.25))).size == 1
+    assert bounded(me, job(), 2, bounds(**at, speeds=measured(on1=0.25, on4=0.25))).size == 2
+    slow = bounded(me, job(), 1, bounds(**at, speeds=measured(on1=0.75, on4=0.25)))
+    assert codes(slow) == ["no-time"] and "would take 591 s" in slow.reasons[0].text
+    # Quicker on fewer than it is now may have been chance.
+    assert codes(bounded(me, job(), 1, bounds(now=3420.0, speeds=measured(on1=0.01, on4=0.25)))) == ["no-time"]
+
+
+def test_the_policy_that_learns_says_what_was_measured():
+    class Policy:
+        memory = Memory()
+
+    me, running = malleable(), job()
+    assert measured_by(object(), running) is None and measured_by(Policy(), running) is None
+    for number, (size, seconds) in enumerate(((1, 0.25), (4, 0.25))):
+        shown = Snapshot(100.0 + number, {7: running}, {}, {})
+        Policy.memory.of(replace(me.offer, size=size, step_seconds=seconds), shown)
+        assert (measured_by(Policy(), running) is None) == (size == 1)
+    found = measured_by(Policy(), running)
+    assert found is not None and found.at(1) == found.at(4) == 0.25
+    assert measured_by(Policy(), replace(running, start=50.0)) is None, "another job of that number"
 
 
 def test_an_operator_extends_the_limit_instead_as_far_as_the_partition_goes():
