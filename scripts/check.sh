@@ -12,6 +12,12 @@ if ! command -v lint-imports >/dev/null; then
     exit 1
 fi
 
+# Where scripts, files of users and rows with their words are read.
+LINES=(
+    agent/penstock/{cli,elastic,fronts,pool,pooljobs,sbatch,tools,workflow} dmr/dmr/elastic
+    agent/penstock/slurm/{option_table,rest_requests,rows,sbatch_options,submission}.py
+)
+
 fix() {
     ruff check --fix .
     ruff format .
@@ -19,6 +25,11 @@ fix() {
 style() {
     ruff check --no-cache . # what it remembers of a file does not know of the files that it imports
     ruff format --check .
+    # sbatch and shells end a line at a line feed alone, Python at ten things.
+    if grep -rn --include='*.py' '\.splitlines(' "${LINES[@]}"; then
+        echo "check: scripts and rows are read here: use split_lines of penstock.values.lines (in dmr: split)" >&2
+        return 1
+    fi
 }
 shell() {
     shellcheck -x .ci/run scripts/*.sh deploy/*.sh deploy/image/*.sh

@@ -131,6 +131,12 @@ ALIKE: dict[str, tuple[list[str], str]] = {
         "echo $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_MAX",
     ),
     "nowhere": (["-o", "/nonexistent/x"], "true"),
+    "paged": (
+        ["-J", "paged"],
+        "#!/bin/bash\n# one\ftwo\u2028three\n#SBATCH --mem=100\f-c2 --array=0-1 -o %a.o\n"
+        "echo $SLURM_MEM_PER_NODE $SLURM_CPUS_PER_TASK $SLURM_ARRAY_TASK_ID\n",
+    ),
+    "slurms": ([], "#!/bin/bash\n#SLURM --mem=100 -o told\necho $SLURM_MEM_PER_NODE\n"),
     "names": (["-J", "a b"], "echo $SLURM_JOB_NAME $SLURM_JOB_NODELIST | sed s/n[0-9]*$/NODE/"),
 }
 
@@ -140,7 +146,12 @@ def outcome(site: PoolSite, what: str, partition: str, folder: Path) -> tuple[se
     words, script = ALIKE[what]
     site.say("mkdir", "-p", f"{folder}/sub")
     site.say("sh", "-c", f"echo given > {folder}/given")
-    lines = ["sbatch", "--parsable", "-p", partition, "-J", what, *words, f"--wrap={script}"]
+    if script.startswith("#!"):
+        (folder / "script").write_text(script)
+        last = "script"
+    else:
+        last = f"--wrap={script}"
+    lines = ["sbatch", "--parsable", "-p", partition, "-J", what, *words, last]
     done = site.call("sh", "-c", 'cd "$0"; exec "$@"', str(folder), *lines, GIVEN="g")
     assert done.returncode == 0, done.stderr
     job = int(done.stdout)

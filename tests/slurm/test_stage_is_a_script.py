@@ -16,9 +16,11 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300, func_only=True)]
 HEAD = """\
 #!/bin/bash
 #SBATCH --job-name=mine --nodes=2 -t 3 --ntasks=2
-#SBATCH --mem=1 --comment='a b' --open-mode=append
+#SLURM --mem=1 --comment='a b' --open-mode=append
 #SBATCH -o out-%j.txt -e err-%j.txt
 """
+# What ends no line of a script, and has no place in YAML.
+PAGES = "# page one\f\v\u2028page two\n"
 # What Slurm says of the job, and the job of itself, in files that begin with its number.
 BODY = """\
 id=$SLURM_JOB_ID
@@ -116,7 +118,7 @@ def limits_of(folder: Path, job: int) -> dict[str, str]:
 
 def test_a_stage_is_a_job_script(site, agent, folder):
     own = {"PROBE": "a b\n\tc 'd' \"e\" $HOME ü", "PROBE_SECRET": "s3cret", "TMPDIR": "/var/tmp"}
-    write(site, folder / "s.sh", HEAD + BODY)
+    write(site, folder / "s.sh", HEAD.replace("#SBATCH", PAGES + "#SBATCH", 1) + BODY)
     plain = by_sbatch(site, agent, folder, "s.sh", **own)
     for job in as_stages(site, agent, folder, HEAD, BODY, **own):
         assert environment_of(folder, job) == environment_of(folder, plain)

@@ -11,6 +11,7 @@ from typing import Final
 
 from penstock.cli.joblog import slurm_says
 from penstock.slurm.parse import array_tasks, array_text
+from penstock.values.lines import split_lines
 
 __all__ = ["again", "completed_in", "completed_tasks"]
 
@@ -28,7 +29,7 @@ def completed_tasks(job: int, limit: float) -> frozenset[int]:
 
 def completed_in(job: int, shown: str, recorded: str) -> frozenset[int]:
     """The same from what `scontrol show job` and `sacct -P -o JobID,State` print."""
-    rows = (line.partition("|") for line in recorded.splitlines())
+    rows = (line.partition("|") for line in split_lines(recorded))
     mine = f"{job}_"  # the array as a whole may have a row, too
     names = (name for name, _, state in rows if state.strip() == "COMPLETED" and name.startswith(mine))
     ended = [name.removeprefix(mine) for name in names]

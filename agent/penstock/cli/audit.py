@@ -28,6 +28,7 @@ from penstock.state.ownership import owner
 from penstock.state.store import Store
 from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.values.instants import parse_instant
+from penstock.values.lines import split_lines
 
 __all__ = ["audit"]
 
@@ -204,7 +205,7 @@ def _given(text: str) -> list[Anchor]:
         if not path.is_file():
             raise UserError(f"--anchor {text[:80]}: {e}; nor is it a file") from None
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = split_lines(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as e:
         raise UserError(f"--anchor {path}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
     found = []

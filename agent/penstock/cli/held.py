@@ -89,7 +89,7 @@ def sbatch_words(spec: JobSpec) -> list[str]:
     words = [*asked_words(spec), f"--job-name={spec.name}", f"--nodes={spec.nodes}"]
     words.append(f"--time={format_minutes(spec.time_limit)}")
     # The agent may have to put back what was started too early, and when a stage fails, those after it must stay.
-    words += ["--requeue", "--kill-on-invalid-dep=no"]
+    words += ["--requeue", "--kill-on-invalid-dep=no", "--ignore-pbs"]
     for option, value in (("partition", spec.partition), ("account", spec.account), ("qos", spec.qos)):
         if value:
             words.append(f"--{option}={value}")

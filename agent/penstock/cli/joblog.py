@@ -17,6 +17,7 @@ from penstock.cli.output import emit_json
 from penstock.cli.runs import Shown, StageLine, answered, find, shown
 from penstock.config import Config, load
 from penstock.errors import NotFound, NotNow, NotPermitted, SlurmUnavailable, UserError
+from penstock.values.lines import split_lines
 
 __all__ = ["logs", "output_files", "slurm_says"]
 
@@ -70,7 +71,7 @@ def output_files(job: int, limit: float) -> list[str]:
     files = _FIELD.findall(slurm_says(["scontrol", "show", "job", str(job)], limit))
     if not files:
         words = ["sacct", "-n", "-P", "-X", "--expand-patterns", "-o", "StdOut", "-j", str(job)]
-        files = [line for line in slurm_says(words, limit).splitlines() if line.startswith("/")]
+        files = [line for line in split_lines(slurm_says(words, limit)) if line.startswith("/")]
     return sorted({name for name in files if name != "/dev/null"})
 
 

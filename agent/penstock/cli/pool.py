@@ -28,6 +28,7 @@ from penstock.host import logs as logging
 from penstock.pool import extra
 from penstock.pool.client import ask, wait
 from penstock.pool.folder import PoolFolder, pool_folder
+from penstock.values.lines import split_lines
 
 __all__ = ["pool"]
 
@@ -90,7 +91,7 @@ def _start_detached(folder: PoolFolder, as_json: bool) -> None:
     deadline = time.monotonic() + _START
     while (address := folder.address()) is None or address.pid != begun.pid:
         if begun.poll() is not None:
-            said = folder.log.read_text(errors="replace").strip().splitlines()[-1:]
+            said = split_lines(folder.log.read_text(errors="replace").strip())[-1:]
             raise PenstockError(f"the scheduler did not start: {' '.join(said).removeprefix('penstock: ')}")
         if time.monotonic() > deadline:
             raise PenstockError(f"the scheduler has not answered for {_START:g} s; its log: {folder.log}")

@@ -29,6 +29,7 @@ from penstock.sbatch.options import CommandLine, parse
 from penstock.sbatch.submission import Submitted, as_seen, submit
 from penstock.slurm.dependencies import renamed
 from penstock.slurm.parse import ParseError
+from penstock.values.lines import split_lines
 from penstock.workflow.state import Kept, StageRun, WorkflowRun
 
 __all__ = [
@@ -258,7 +259,7 @@ def submit_again(config: Config, run: WorkflowRun, stage: StageRun, moved: Mappi
     order = stage.mine.order
     line = parse(order.words)
     if order.script is not None:
-        lines = order.script.splitlines()
+        lines = split_lines(order.script)
     else:
         lines = script_lines(line.script, line.value("chdir") or order.workdir) if line.script else []
     script = options_of(lines)

@@ -19,6 +19,7 @@ from penstock.config import Config, load
 from penstock.errors import Infeasible, PenstockError, UserError
 from penstock.sbatch.directives import parse_more
 from penstock.values.durations import duration_text
+from penstock.values.lines import split_lines
 from penstock.workflow.formats import load_workflow
 from penstock.workflow.identity import known_job
 from penstock.workflow.registry import known_strategies, strategy_named
@@ -34,7 +35,7 @@ class _Strategies(click.Command):
         """One line for each: the first of its docstring."""
         rows = []
         for name in known_strategies():
-            told = (type(strategy_named(name)).__doc__ or "").strip().splitlines()
+            told = split_lines((type(strategy_named(name)).__doc__ or "").strip())
             rows.append((name, told[0] if told else ""))
         with formatter.section("Strategies"):
             formatter.write_dl(rows)

@@ -8,6 +8,7 @@ requeue it, or to add to what it has.
 from __future__ import annotations
 
 from penstock.slurm.error_texts import BUSY, LOST_ANSWER, kind_of
+from penstock.values.lines import split_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,15 +70,14 @@ def may_repeat(program: str, words: Sequence[str], text: str, changes: bool) -> 
 def done_before(text: str) -> bool:
     """Whether a repetition says no more than that it has been done, as the answer that was lost would have. Its
     exit code is 0 for `scancel` all the same, in some releases."""
-    lines = [line for line in _errors(text).splitlines() if line.strip()]
+    lines = [line for line in split_lines(_errors(text)) if line.strip()]
     return bool(lines) and all(any(word in line for word in _DONE) for line in lines)
 
 
 def without_errors(text: str) -> str:
     """What `scancel -v` says besides that it has been done: that it cancels. Tools read it there."""
-    lines = text.splitlines(keepends=True)
-    errors = _errors(text).splitlines()
-    return "".join(line for line in lines if line.rstrip("\r\n") not in errors)
+    errors = split_lines(_errors(text))
+    return "".join(line + "\n" for line in split_lines(text) if line not in errors)
 
 
 def touched(words: Sequence[str]) -> list[int]:
@@ -127,5 +127,5 @@ def _has(words: Sequence[str], letter: str, name: str, letters: str) -> bool:
 
 def _errors(text: str) -> str:
     """With -v there is much besides."""
-    errors = [line for line in text.splitlines() if "error:" in line or "fatal:" in line]
+    errors = [line for line in split_lines(text) if "error:" in line or "fatal:" in line]
     return "\n".join(errors) or text

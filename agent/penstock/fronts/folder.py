@@ -47,6 +47,8 @@ MODULES: Final = (
     "slurm/name_patterns.py",
     "slurm/option_table.py",
     "slurm/srun_table.py",
+    "values/__init__.py",
+    "values/lines.py",
 )
 """What the front programs load of this package."""
 OLDEST: Final = (3, 9)

@@ -24,7 +24,7 @@ def cluster_name(environ: Mapping[str, str]) -> str:
     for path in (given,) if given else _CONFIGURATIONS:
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
-                lines = file.read().splitlines()
+                lines = file.read().split("\n")
         except OSError:
             continue
         for line in lines:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from penstock.fronts.words import SbatchWords
 from penstock.slurm.error_texts import BUSY, UNKNOWN, kind_of
+from penstock.values.lines import split_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,10 +56,8 @@ def key_option(line: SbatchWords, script: SbatchWords, key: str) -> str | None:
 
 def named(text: bytes) -> tuple[int, str] | None:
     """The job that sbatch has named, and its cluster or ""; None for none yet."""
-    for line in text.splitlines(keepends=True):
-        if not line.endswith(b"\n"):
-            continue
-        word, cluster = line[:-1], b""
+    for word in text.split(b"\n")[:-1]:
+        cluster = b""
         if word.startswith(_SUBMITTED):
             word, _, cluster = word[len(_SUBMITTED) :].partition(b" on cluster ")
         else:
@@ -81,13 +80,13 @@ def without_key(messages: bytes, key: str) -> bytes:
     """sbatch's messages as they are without the key, which it shows among its options with -v."""
     word = key.encode()
     kept = []
-    for line in messages.splitlines(keepends=True):
+    for line in messages.split(b"\n"):
         if word in line:
             line = line.replace(b" " + word, b"")
             if line.rstrip().endswith(b":"):
                 continue  # there is no other comment
         kept.append(line)
-    return b"".join(kept)
+    return b"\n".join(kept)
 
 
 def after_try(code: int, job: tuple[int, str] | None, messages: str) -> str:
@@ -103,8 +102,8 @@ def after_try(code: int, job: tuple[int, str] | None, messages: str) -> str:
 
 def _judgement(messages: str) -> str:
     """What of the messages says how it went: with -v there is much besides."""
-    judged = [line.partition(_FAILED)[2] for line in messages.splitlines() if _FAILED in line]
-    errors = [line for line in messages.splitlines() if "error:" in line or "fatal:" in line]
+    judged = [line.partition(_FAILED)[2] for line in split_lines(messages) if _FAILED in line]
+    errors = [line for line in split_lines(messages) if "error:" in line or "fatal:" in line]
     return "\n".join(judged or errors) or messages
 
 

@@ -10,6 +10,8 @@ import os
 import signal
 import stat
 
+from penstock.values.lines import split_lines
+
 __all__ = ["PipedScript", "own_lines", "script_lines", "script_path", "take_in"]
 
 _LONGEST_HEAD = 1_000_000  # characters of a script that are looked through for directives
@@ -26,7 +28,7 @@ class PipedScript:
     @property
     def lines(self) -> list[str]:
         """Its lines, as far as they are text."""
-        return self.content.decode(errors="replace").splitlines()
+        return split_lines(self.content.decode(errors="replace"))
 
     @property
     def passed_on(self) -> tuple[int, ...]:
@@ -100,7 +102,7 @@ def _feed(path: str, content: bytes) -> None:
 def own_lines() -> list[str] | None:
     """The beginning of the script at standard input, which is left as it is; None where it can be read only once."""
     try:
-        return os.pread(0, _LONGEST_HEAD, 0).decode(errors="replace").splitlines()
+        return split_lines(os.pread(0, _LONGEST_HEAD, 0).decode(errors="replace"))
     except OSError:
         return None
 
@@ -109,8 +111,8 @@ def script_lines(name: str, folder: str | None = None) -> list[str]:
     """The beginning of a script, found as sbatch finds it: where it is named, else on PATH. Empty when it cannot be
     read, which sbatch will say better."""
     try:
-        with open(script_path(name, folder), encoding="utf-8", errors="replace") as file:
-            return file.read(_LONGEST_HEAD).splitlines()
+        with open(script_path(name, folder), encoding="utf-8", errors="replace", newline="\n") as file:
+            return split_lines(file.read(_LONGEST_HEAD))
     except OSError:
         return []
 

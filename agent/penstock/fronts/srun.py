@@ -208,7 +208,7 @@ class _Step:
             at = len(whole) if not text else whole.rfind(b"\n") + 1
             whole, copy.left[stream] = whole[:at], whole[at:]
         if self._ask.label:
-            whole = b"".join(b"%d: %s" % (copy.rank, line) for line in whole.splitlines(keepends=True))
+            whole = _labelled(whole, copy.rank)
         if whole:
             say(stream, whole)
 
@@ -318,3 +318,9 @@ def _next_step(counter: str) -> int:
         return os.lseek(descriptor, 0, os.SEEK_CUR) - 1
     finally:
         os.close(descriptor)
+
+
+def _labelled(text: bytes, rank: int) -> bytes:
+    """Each line with the number of its copy before it; a carriage return ends none."""
+    *lines, rest = text.split(b"\n")
+    return b"".join(b"%d: %s\n" % (rank, line) for line in lines) + (b"%d: %s" % (rank, rest) if rest else b"")

@@ -19,6 +19,7 @@ from penstock.fronts.once import (
 )
 from penstock.fronts.path import find, guarded
 from penstock.fronts.process import Child, heard, say
+from penstock.values.lines import split_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def _waited(job: int, environ: Mapping[str, str]) -> int:
             _LOOK
         )
         if ended == 0:
-            rows = output.decode(errors="replace").splitlines()
+            rows = split_lines(output.decode(errors="replace"))
             states = [_field(row, "JobState=") for row in rows]
             code = max((_exit(_field(row, "ExitCode=")) for row in rows), default=1)
             if not any(state in _ALIVE for state in states):
@@ -243,7 +244,7 @@ def _jobs_with(key: str, environ: Mapping[str, str], began: float) -> list[int] 
     code, output, _ = Child(squeue, words, guarded(squeue, plain)).whole(_LOOK)
     if code != 0:
         return None
-    jobs = jobs_with(key, output.decode(errors="surrogateescape").splitlines())
+    jobs = jobs_with(key, split_lines(output.decode(errors="surrogateescape")))
     sacct = find("sacct", environ)
     if jobs or sacct is None:
         return jobs
@@ -251,7 +252,7 @@ def _jobs_with(key: str, environ: Mapping[str, str], began: float) -> list[int] 
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(began - _EARLIER))
     words = ["-X", "-n", "-P", "--delimiter= ", "-S", since, "-o", "Comment,JobID"]
     code, output, _ = Child(sacct, words, guarded(sacct, plain)).whole(_LOOK)
-    rows = output.decode(errors="surrogateescape").splitlines() if code == 0 else []
+    rows = split_lines(output.decode(errors="surrogateescape")) if code == 0 else []
     return jobs_with(key, map(_whole_array, rows))
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from penstock.slurm.option_table import KINDS, LETTERS, NO_VALUE, VALUE, head_lines, meant
+from penstock.slurm.option_table import KINDS, LETTERS, NO_VALUE, VALUE, head_lines, meant, script_directives
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,18 +110,7 @@ def _short(line: SbatchWords, left: list[str]) -> None:
 
 def script_words(lines: Iterable[str]) -> SbatchWords:
     """The options of a script's `#SBATCH` lines, as far as they can be read; sbatch itself will judge them."""
-    texts = [text[len("#SBATCH") :] for _number, text in head_lines(lines) if text.startswith("#SBATCH")]
-    if not texts:
-        return SbatchWords()
-    import shlex  # loaded where there is something to read
-
-    words: list[str] = []
-    for text in texts:
-        try:
-            words += shlex.split(text, comments=True)
-        except ValueError:
-            continue
-    return read_words(words)
+    return read_words([word for _number, words in script_directives(lines) for word in words or ()])
 
 
 def names_penstock(lines: Iterable[str]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from penstock.errors import UserError
 from penstock.pool.model import task_from_dict, task_to_dict
+from penstock.values.lines import split_lines
 
 __all__ = ["read_tasks", "task_of_options"]
 
@@ -24,7 +25,7 @@ def read_tasks(path: Path, workdir: str) -> list[dict[str, Any]]:
         why = e.strerror if isinstance(e, OSError) else "it is not UTF-8 text"
         raise UserError(f"{path}: cannot be read: {why}") from None
     tasks, names = [], dict[str, int]()
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(split_lines(text), 1):
         if not line.strip():
             continue
         try:

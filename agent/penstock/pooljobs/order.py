@@ -18,12 +18,15 @@ from penstock.pool.signals import signal_number
 from penstock.pool.terms import ArrayPlace, JobTerms
 from penstock.pooljobs.after import read_dependency
 from penstock.slurm.moments import parse_moment
+from penstock.slurm.option_table import untranslated
 from penstock.slurm.parse import ParseError, array_tasks, parse_limit
 from penstock.values.gres import asked_gres
+from penstock.values.lines import split_lines
 
 __all__ = ["JobRequest", "NotForPools", "SbatchError", "export_of", "read_order", "script_content"]
 
 _MOST_TASKS: Final = 10_000
+_COMPONENTS: Final = ("hetjob", "packjob")
 # What has no meaning in a pool, and what has one.
 _PASSED_OVER = (
     "acctg-freq consolidate-segments contiguous cores-per-socket cpu-freq delay-boot distribution extra-node-info "
@@ -44,7 +47,8 @@ _VARIABLES: Final = {
     "SBATCH_CLUSTERS": "clusters", "SLURM_CLUSTERS": "clusters", "SBATCH_DEPENDENCY": "dependency",
     "SBATCH_ERROR": "error", "SBATCH_EXCLUSIVE": "exclusive", "SBATCH_EXPORT": "export", "SBATCH_GPUS": "gpus",
     "SBATCH_GPUS_PER_NODE": "gpus-per-node", "SBATCH_GPUS_PER_TASK": "gpus-per-task", "SBATCH_GRES": "gres",
-    "SBATCH_INPUT": "input", "SBATCH_JOB_NAME": "job-name", "SBATCH_LICENSES": "licenses",
+    "SBATCH_IGNORE_PBS": "ignore-pbs", "SBATCH_INPUT": "input", "SBATCH_JOB_NAME": "job-name",
+    "SBATCH_LICENSES": "licenses",
     "SBATCH_MEM_PER_CPU": "mem-per-cpu", "SBATCH_MEM_PER_GPU": "mem-per-gpu", "SBATCH_MEM_PER_NODE": "mem",
     "SBATCH_NO_REQUEUE": "no-requeue", "SBATCH_OPEN_MODE": "open-mode", "SBATCH_OUTPUT": "output",
     "SBATCH_PARTITION": "partition", "SBATCH_QOS": "qos", "SBATCH_REQUEUE": "requeue",
@@ -115,25 +119,32 @@ def script_content(request: JobRequest) -> bytes:
 
 def export_of(request: JobRequest) -> str | None:
     """The value of `--export` that counts."""
-    lines = [] if request.script is None else request.script.decode(errors="surrogateescape").splitlines()
-    return _said(read_words(request.words), script_words(lines), request.environ).get("export")
+    return _said(read_words(request.words), script_words(_lines(request)), request.environ).get("export")
 
 
 def read_order(request: JobRequest, first: int, script: str, environment: str, now: float) -> list[PoolTask]:
     """The tasks of a submission, of an array one each. `first`, `script` and `environment` go into their terms; `now`
     in seconds since 1970. Raises SbatchError."""
     line = read_words(request.words)
-    lines = [] if request.script is None else request.script.decode(errors="surrogateescape").splitlines()
+    lines = _lines(request)
     head = script_words(lines)
-    if line.several or head.several:
+    if line.several or head.several or head.script in _COMPONENTS:
         raise NotForPools("a job of several components cannot be a task of a pool")
+    if head.script is not None:
+        raise SbatchError(f"Invalid directive found in batch script: {head.script}")
     said = _said(line, head, request.environ)
+    if "ignore-pbs" not in said and (unread := untranslated(lines)) is not None:
+        raise NotForPools(unread)
     for option in said:
         if option not in _KNOWN:
             raise NotForPools(f"a task of a pool cannot have --{option}")
     if (said.get("mail-type") or "NONE").upper() != "NONE":
         raise NotForPools("a pool sends no mail: --mail-type")
     return _tasks(request, said, line, head, first, script, environment, now)
+
+
+def _lines(request: JobRequest) -> list[str]:
+    return [] if request.script is None else split_lines(request.script.decode(errors="surrogateescape"))
 
 
 def _said(line: SbatchWords, head: SbatchWords, environ: Mapping[str, str]) -> dict[str, str | None]:

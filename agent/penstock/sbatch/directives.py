@@ -22,14 +22,13 @@ from dmr.elastic import plans
 from penstock.errors import UserError
 from penstock.moldable.model import read_checkpoint, read_shapes
 from penstock.sbatch.options import OURS
-from penstock.slurm.sbatch_options import head_lines
+from penstock.slurm.option_table import head_lines, script_directives
 from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.workflow.model import NAME_PATTERN
 
 __all__ = ["Request", "Said", "parse_more", "read_directives", "request", "sbatch_lines"]
 
 _OURS: Final = re.compile(r"#PENSTOCK(?=\s|$)(.*)", re.DOTALL)
-_THEIRS: Final = re.compile(r"#SBATCH(.*)", re.DOTALL)
 _MOST: Final = 2**31 - 1
 _PROCESSES: Final = re.compile(r"[0-9]{1,10}", re.ASCII)  # more digits than int() reads are none
 
@@ -95,15 +94,7 @@ def read_directives(lines: Iterable[str], source: str) -> dict[str, Said]:
 
 def sbatch_lines(lines: Iterable[str]) -> list[str]:
     """The words of a script's `#SBATCH` lines, as far as they can be read; sbatch itself will judge them."""
-    words: list[str] = []
-    for _number, line in head_lines(lines):
-        match = _THEIRS.fullmatch(line)
-        if match is not None:
-            try:
-                words += shlex.split(match[1], comments=True)
-            except ValueError:
-                continue
-    return words
+    return [word for _number, words in script_directives(lines) for word in words or ()]
 
 
 def request(ours: Mapping[str, str], script: Mapping[str, Said], name: str | None) -> Request:

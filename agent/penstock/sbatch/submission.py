@@ -19,6 +19,7 @@ from penstock.fronts.script import own_lines, script_lines, script_path
 from penstock.fronts.submit import SbatchAnswer, submit_once
 from penstock.fronts.words import SbatchWords, read_words, script_words
 from penstock.slurm.parse import ParseError, parse_time
+from penstock.values.lines import split_lines
 
 __all__ = ["HandedOn", "Submitted", "as_seen", "explain", "hand_on", "in_queue", "pass_on", "submit"]
 
@@ -140,10 +141,10 @@ def _script_of(line: SbatchWords, stdin: bytes | None, workdir: str | None) -> S
     if line.script is None:
         if line.has("wrap"):
             return SbatchWords()
-        lines = own_lines() if stdin is None else stdin.decode(errors="replace").splitlines()
+        lines = own_lines() if stdin is None else split_lines(stdin.decode(errors="replace"))
         return None if lines is None else script_words(lines)
     if stdin is not None and line.script == "/dev/stdin":
-        return script_words(stdin.decode(errors="replace").splitlines())
+        return script_words(split_lines(stdin.decode(errors="replace")))
     folder = line.value("chdir") or workdir
     try:
         if stat.S_ISFIFO(Path(script_path(line.script, folder)).stat().st_mode):

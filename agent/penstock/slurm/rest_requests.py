@@ -17,6 +17,7 @@ from penstock.slurm.moments import parse_moment
 from penstock.slurm.parse import ParseError, format_minutes, parse_amount
 from penstock.slurm.rest_versions import DataVersion
 from penstock.slurm.sbatch_options import DECIDED, SbatchOption, read_options, script_words
+from penstock.values.lines import split_lines
 
 __all__ = [
     "Unsaid",
@@ -253,7 +254,7 @@ def handed_on(environment: Mapping[str, str]) -> dict[str, str]:
 def _options(spec: JobSpec) -> list[SbatchOption]:
     """Those of the script first, so that those of the job count before them."""
     try:
-        words = [words for _, words in script_words(spec.script.splitlines())]
+        words = [words for _, words in script_words(split_lines(spec.script))]
         found = [option for line in words for option in read_options(line)]
         return [*found, *read_options(spec.options)]
     except UserError as error:

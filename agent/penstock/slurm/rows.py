@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 
 from penstock.slurm.hostlist import ParseError
+from penstock.values.lines import split_lines
 
 __all__ = ["draw_mark", "lines_of", "long_format", "split_rows"]
 
@@ -36,7 +37,7 @@ def split_rows(text: str, fields: Sequence[str], mark: str) -> list[list[str]]:
     *cells, rest = text.split(mark)
     if not cells or cells[0].rpartition("\n")[2].strip(" ").upper() != fields[0].upper():
         raise ParseError(f"no heading that begins with {fields[0]}", text[:80])
-    cut = rest[:1] not in ("", "\n") or any(line[:1].isdigit() for line in rest.splitlines())
+    cut = rest[:1] not in ("", "\n") or any(line[:1].isdigit() for line in split_lines(rest))
     if cut or len(cells) % len(fields):
         raise ParseError(f"rows that do not have {len(fields)} fields each", text[-80:])
     rows = [cells[i : i + len(fields)] for i in range(len(fields), len(cells), len(fields))]
@@ -49,7 +50,7 @@ def split_rows(text: str, fields: Sequence[str], mark: str) -> list[list[str]]:
 
 def lines_of(text: str, key: str, none: str) -> list[str]:
     """The lines of `scontrol -o` that begin with the key; ParseError if there are none and it does not say `none`."""
-    lines = [line for line in text.splitlines() if line.startswith(f"{key}=")]
+    lines = [line for line in split_lines(text) if line.startswith(f"{key}=")]
     if not lines and none not in text:
         raise ParseError(f"neither {key}= nor {none!r}", text[:80])
     return lines

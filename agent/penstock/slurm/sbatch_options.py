@@ -6,15 +6,23 @@ beginning; bundles of short ones.
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.api import JobSpec
 from penstock.errors import UserError
-from penstock.slurm.option_table import AT_WILL, KINDS, LETTERS, NO_VALUE, VALUE, head_lines, meant
+from penstock.slurm.option_table import (
+    AT_WILL,
+    KINDS,
+    LETTERS,
+    NO_VALUE,
+    VALUE,
+    head_lines,
+    meant,
+    script_directives,
+    untranslated,
+)
 
 __all__ = [
     "AT_WILL",
@@ -30,13 +38,12 @@ __all__ = [
     "read_options",
     "restricts_export",
     "script_words",
+    "untranslated",
 ]
 
 DECIDED: Final = frozenset({"SBATCH_ARRAY_INX", "SBATCH_CLUSTERS", "SBATCH_WAIT", "SLURM_CLUSTERS"})
 """Variables that sbatch itself reads, and which are not handed on to it: by these it would wait for the job, make other
 jobs of it or send it elsewhere."""
-
-_THEIRS: Final = re.compile(r"#SBATCH(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +105,10 @@ def script_words(lines: Iterable[str]) -> list[tuple[int, list[str]]]:
     """The words of a script's `#SBATCH` lines, with the lines' numbers. Raises UserError for a line with an open
     quote."""
     found = []
-    for number, line in head_lines(lines):
-        match = _THEIRS.fullmatch(line)
-        if match is None:
-            continue
-        try:
-            found.append((number, shlex.split(match[1], comments=True)))
-        except ValueError as e:
-            raise UserError(f"line {number}: #SBATCH cannot be read: {e}") from e
+    for number, words in script_directives(lines):
+        if words is None:
+            raise UserError(f"line {number}: #SBATCH cannot be read: a quote is not closed")
+        found.append((number, words))
     return found
 
 

@@ -97,6 +97,8 @@ class CliSubmission(CliQueries):
         argv += [f"--job-name={checked_name(spec.name)}", f"--nodes={nodes}"]
         argv += _common(spec.time_limit, spec.partition, spec.account, spec.qos)
         argv += ["--requeue" if spec.requeue else "--no-requeue", "--kill-on-invalid-dep=no"]
+        # A stage may write a job script of another system, whose #PBS lines sbatch would take for its own.
+        argv.append("--ignore-pbs")
         argv.append(f"--chdir={workdir}")
         if spec.hold:
             argv.append("--hold")

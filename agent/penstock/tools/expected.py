@@ -13,6 +13,7 @@ from penstock.errors import PenstockError
 from penstock.ipc.client import ask_agent
 from penstock.slurm.minutes import minutes_of
 from penstock.slurm.sbatch_options import read_options, script_words
+from penstock.values.lines import split_lines
 
 __all__ = ["ExpectedWait", "geometry_of_script", "ready_within"]
 
@@ -26,7 +27,7 @@ _KEYS: Final = {"partition": "partition", "account": "account", "qos": "qos", "g
 def geometry_of_script(script: str) -> dict[str, Any]:
     """What a script's `#SBATCH` lines ask for, as far as a wait depends on it. Raises UserError for a wrong line."""
     found: dict[str, Any] = {"nodes": 1, "time_limit": _HOUR, "partition": "", "qos": ""}
-    for _number, words in script_words(script.splitlines()):
+    for _number, words in script_words(split_lines(script)):
         for option in read_options(words):
             value = option.value or ""
             if option.name in _KEYS:

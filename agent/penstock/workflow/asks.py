@@ -9,13 +9,13 @@ sbatch itself leaves out what its command line says otherwise.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from penstock.errors import UserError
 from penstock.slurm.hostlist import ParseError, asked_hosts
-from penstock.slurm.sbatch_options import SbatchOption, read_options, script_words
+from penstock.slurm.sbatch_options import SbatchOption, read_options, script_words, untranslated
 
 __all__ = [
     "FIELDS",
@@ -170,9 +170,10 @@ class ScriptSays:
     left_out: tuple[str, ...] = ()
 
 
-def script_says(lines: Iterable[str]) -> ScriptSays:
+def script_says(lines: Sequence[str]) -> ScriptSays:
     """What the `#SBATCH` lines of a script ask for. Raises UserError that begins with the line's number."""
     asks, said, left_out = NO_ASKS, dict[str, str](), dict[str, None]()
+    unread = untranslated(lines)
     for number, words in script_words(lines):
         try:
             for option in read_options(words):
@@ -184,6 +185,8 @@ def script_says(lines: Iterable[str]) -> ScriptSays:
                     asks = _with(asks, option)
         except UserError as error:
             raise UserError(f"line {number}: #SBATCH: {error}") from error
+    if unread is not None and "--ignore-pbs" not in left_out:
+        raise UserError(unread)
     return ScriptSays(asks, said, tuple(left_out))
 
 

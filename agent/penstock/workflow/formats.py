@@ -41,8 +41,10 @@ from pydantic import Field, model_validator
 
 from penstock.errors import UserError
 from penstock.slurm.hostlist import ParseError
+from penstock.slurm.option_table import head_lines
 from penstock.slurm.parse import parse_limit
 from penstock.values.documents import MAX_BYTES, flat, parse_yaml
+from penstock.values.lines import split_lines
 from penstock.values.models import Bytes, Duration, Entry, Listed, VariableName, kind, read_as, text, whole, wrong
 from penstock.workflow.asks import FIELDS, Asks, ScriptSays, script_says, with_raw
 from penstock.workflow.checks import check_against
@@ -202,10 +204,12 @@ def _stages(top: _Workflow, folder: Path | None) -> tuple[tuple[Stage, ...], lis
     scripts: list[ScriptSays] = []
     for i, entry in enumerate(entries):
         where = f"stages[{i}]"
-        command, head = entry.run or "", entry.run or ""
+        command = entry.run or ""
+        # Below its head `run` may well write a job script of another system.
+        lines = [line for _, line in head_lines(split_lines(command))]
         if entry.script is not None:
-            command, head = _script(entry.script, f"{where}.script", folder)
-        says = _said(head, f"{where}.{'run' if entry.script is None else 'script'}")
+            command, lines = _script(entry.script, f"{where}.script", folder)
+        says = _said(lines, f"{where}.{'run' if entry.script is None else 'script'}")
         if top.partition is not None:
             says = replace(says, asks=replace(says.asks, partition=""))
         nodes, limit = _nodes(entry, says, where), _limit(entry, says, where)
@@ -232,9 +236,9 @@ def _stages(top: _Workflow, folder: Path | None) -> tuple[tuple[Stage, ...], lis
     return tuple(stages), scripts
 
 
-def _said(head: str, where: str) -> ScriptSays:
+def _said(lines: list[str], where: str) -> ScriptSays:
     try:
-        return script_says(head.splitlines())
+        return script_says(lines)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
 
@@ -314,8 +318,9 @@ def _notices(top: _Workflow, scripts: list[ScriptSays]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _script(value: str, where: str, folder: Path | None) -> tuple[str, str]:
-    """The command that runs a script, which has to be there and begin as scripts do, and the beginning of it.
+def _script(value: str, where: str, folder: Path | None) -> tuple[str, list[str]]:
+    """The command that runs a script, which has to be there and begin as scripts do, and the lines of its
+    beginning.
 
     As with sbatch it need not be executable.
     """
@@ -330,8 +335,8 @@ def _script(value: str, where: str, folder: Path | None) -> tuple[str, str]:
         raise UserError(f"{where}: {path} cannot be read: {why}") from error
     if start[:2] != b"#!":
         raise UserError(f"{where}: {path} is no script: its first line must start with #!")
-    head = start.decode(errors="replace")
+    lines = split_lines(start.decode(errors="replace"))
     words = [str(path.absolute())]
     if not os.access(path, os.X_OK):
-        words = [*head.splitlines()[0][2:].strip().split(maxsplit=1), *words]
-    return shlex.join(words), head
+        words = [*lines[0][2:].strip().split(maxsplit=1), *words]
+    return shlex.join(words), lines

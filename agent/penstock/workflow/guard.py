@@ -143,7 +143,7 @@ def guard_lines(guard: Guard) -> list[str]:
     pairs = [f"{job}:{guard.run}/{name}" for job, name in guard.parents]
     lines += [
         f"#PENSTOCK-GUARD jobs={','.join(str(job) for job, _ in guard.parents)} grace={guard.grace:g}",
-        *_WAIT.replace("{failed}", str(PARENT_FAILED)).replace("{early}", str(TOO_EARLY)).splitlines(),
+        _WAIT.replace("{failed}", str(PARENT_FAILED)).replace("{early}", str(TOO_EARLY)),
         f"penstock_guard {guard.grace:.0f} {shlex.join(pairs)}",
         "unset -f penstock_asks_agent penstock_asks_slurm",
         "unset -f penstock_guard",
@@ -162,7 +162,7 @@ def mark_lines(run: str, name: str) -> list[str]:
         'if [ "$penstock_code" -eq 0 ]; then',
         f'  {{ mkdir -p "$penstock_marks/{run}" && echo "marks of {run}" >"$penstock_marks/{run}/{_OWN}" &&',
         f'    : >>"$penstock_marks/{run}/{name}"; }} 2>/dev/null || :',
-        *_CLEAR.replace("{own}", _OWN).splitlines(),
+        _CLEAR.replace("{own}", _OWN),
         "fi",
         'exit "$penstock_code"',
     ]

@@ -51,7 +51,7 @@ penstock_narrow() {
 def narrowing_lines() -> list[str]:
     """What stands once before any `narrowing`. Without Slurm's variables or its commands, only numbers of nodes are
     told."""
-    return _LINES.splitlines()
+    return _LINES.split("\n")
 
 
 def narrowing(nodes: int) -> str:

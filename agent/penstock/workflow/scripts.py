@@ -97,7 +97,7 @@ def job_spec(
     lines = ["#!/bin/bash", _SHELL_OPTIONS[workflow.shell]]
     if guard is not None:
         if guard.parents and unit.meanwhile:
-            lines += _MEANWHILE.replace("{command}", unit.meanwhile).splitlines()
+            lines.append(_MEANWHILE.replace("{command}", unit.meanwhile))
         lines += guard_lines(guard)
     workdir = workflow.workdir if unit.workdir is None else unit.workdir
     if workdir is not None:

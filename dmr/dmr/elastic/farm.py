@@ -261,7 +261,7 @@ def _alarm() -> Iterator[Callable[[float], None]]:
 
 def _head(options: argparse.Namespace) -> int:
     try:
-        lines = options.tasks.read_text().splitlines()
+        lines = options.tasks.read_text().split("\n")  # form feeds and the like are part of a command
     except OSError as error:
         print(f"farm: {options.tasks} cannot be read: {error.strerror}", file=sys.stderr)
         return 2

@@ -356,6 +356,18 @@ def until_over(head: Head, *workers: Worker, limit: float = 30.0) -> int:
         time.sleep(0.01)
 
 
+def test_a_form_feed_ends_no_task_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "tasks").write_text(f"printf 'a\fb' > {tmp_path}/out\n# end\n")
+    words = [sys.executable, "-m", "dmr.elastic.farm", "head", tmp_path / "tasks", tmp_path / "farm"]
+    head = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    worker = Worker(tmp_path / "farm", 1, name="a")
+    while head.poll() is None:
+        worker.step()
+        time.sleep(0.01)
+    assert (head.communicate()[0].split("\n")[0], head.returncode) == ("farm: 1 tasks", 0)
+    assert (tmp_path / "out").read_text() == "a\fb"
+
+
 def test_each_task_runs_once_and_a_head_goes_on_where_one_was(tmp_path: Path) -> None:
     line = f"echo x >> {tmp_path}/ran-$PENSTOCK_TASK"
     want = tmp_path / "want"

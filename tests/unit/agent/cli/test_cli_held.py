@@ -61,5 +61,5 @@ def test_a_job_that_its_owner_submits_asks_for_the_same():
     words = held.sbatch_words(job_spec(flow, flow.stages[0], "c0ffee", 1, ()))
     assert words == [
         "--exclusive", "--mem=2G", "--array=0-3", "--job-name=a.penstock.c0ffee.1.w", "--nodes=2", "--time=2",
-        "--requeue", "--kill-on-invalid-dep=no", "--chdir=/from", "--exclude=n1,n2",
+        "--requeue", "--kill-on-invalid-dep=no", "--ignore-pbs", "--chdir=/from", "--exclude=n1,n2",
     ]  # fmt: skip

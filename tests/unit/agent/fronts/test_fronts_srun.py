@@ -170,6 +170,12 @@ def test_each_copy_has_all_of_the_input_and_lines_stay_whole(here: Here):
     assert len(told) == 1000
 
 
+def test_a_label_stands_at_the_begin_of_a_line_and_a_carriage_return_begins_none(here: Here, srun: Path):
+    words = [srun, "-n1", "-l", "printf", "1%%\\r2%%\\r\\nend"]
+    done = subprocess.run(words, env=here.environment, cwd=here.folder, capture_output=True, check=True)
+    assert done.stdout == b"0: 1%\r2%\r\n0: end"
+
+
 def test_how_copies_end(here: Here):
     done = here.run("-n2", "sh", "-c", "exit $SLURM_PROCID")
     assert (done.returncode, done.stderr) == (1, "srun: error: n7: task 1: Exited with exit code 1\n")

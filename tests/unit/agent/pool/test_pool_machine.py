@@ -26,6 +26,7 @@ from penstock.pool.model import (
     task_to_dict,
 )
 from penstock.pool.placement import Pack, _best, _longest_first, shape_of
+from penstock.pool.taskfile import read_tasks
 
 
 def task(**more: object) -> PoolTask:
@@ -528,6 +529,10 @@ class TestJournal:
             Journal(tmp_path / "tasks.jsonl")
         log.close()
         Journal(tmp_path / "tasks.jsonl").close()
+
+    def test_a_line_of_json_may_hold_what_ends_lines_elsewhere(self, tmp_path: Path):
+        (tmp_path / "tasks").write_text('{"command": ["echo", "a\u2028b"]}\n{"command": ["x"]}\n', encoding="utf-8")
+        assert [task["command"] for task in read_tasks(tmp_path / "tasks", "/w")] == [["echo", "a\u2028b"], ["x"]]
 
     def test_a_foreign_file_is_named_with_its_line(self, tmp_path: Path):
         path = tmp_path / "tasks.jsonl"
