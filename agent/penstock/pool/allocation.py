@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import psutil
@@ -17,8 +19,12 @@ from penstock.pool.limits import visible_gpus
 from penstock.pool.model import Capacity
 from penstock.slurm.parse import parse_limit
 
-__all__ = ["capacity_here", "job_of", "scratch_prefix", "seconds_left", "spread_command"]
+__all__ = ["capacity_here", "in_step", "job_of", "scratch_prefix", "seconds_left", "spread_command"]
 
+_NO_STEP: Final = 0xFFFF0000  # from here on the numbers stand for batch scripts, salloc's prompt and the like
+_CGROUP: Final = re.compile(r"/job_\d+/step_(\w+)")
+_STEPD: Final = re.compile(r"slurmstepd: \[\d+(?:\+\d+)?\.(\w+)")
+_DEEPEST: Final = 100  # processes above this one that are looked at
 _PER_NODE: Final = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?")
 
 
@@ -35,13 +41,47 @@ def scratch_prefix(job: str) -> str:
 def spread_command(environment: Mapping[str, str], words: Sequence[str]) -> list[str] | None:
     """The command that runs `words` once on each node of the job; None where we are on one of them as a step already,
     or not in a job at all. One node too: a step is told of the job's end, a batch script is not."""
-    if not job_of(environment) or "SLURM_STEP_ID" in environment or shutil.which("srun") is None:
+    if not job_of(environment) or in_step(environment) or shutil.which("srun") is None:
         return None
     nodes = environment.get("SLURM_JOB_NUM_NODES", "1")
-    command = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--wait=0"]
+    command = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
+    # The site's WaitTime or KillOnBadExit would end all members after the first.
+    command += ["--wait=0", "--kill-on-bad-exit=0"]
     if cpus := _least_cpus(environment.get("SLURM_JOB_CPUS_PER_NODE", "")):
         command.append(f"--cpus-per-task={cpus}")
     return [*command, *words]
+
+
+def in_step(environment: Mapping[str, str], proc: Path = Path("/proc")) -> bool:
+    """Whether this process runs in a step that srun has started, and not in a batch script or at salloc's prompt.
+
+    A job that was submitted from within a step has inherited that step's variables. So the name of the cgroup counts,
+    or else that of the slurmstepd above us; where both are hidden the variable does.
+    """
+    number = environment.get("SLURM_STEP_ID", "")
+    if not number:
+        return False
+    name = _step_name(proc)
+    if name is not None:
+        return name.isdecimal()
+    return not (number.isdecimal() and int(number) >= _NO_STEP)
+
+
+def _step_name(proc: Path) -> str | None:
+    """What slurmstepd calls the step that this process is in: a number, batch, interactive ...; None: hidden."""
+    with contextlib.suppress(OSError):
+        if found := _CGROUP.search((proc / "self" / "cgroup").read_text(errors="replace")):
+            return found[1]
+    pid = "self"
+    for _ in range(_DEEPEST):
+        try:
+            title = (proc / pid / "cmdline").read_bytes().decode(errors="replace")
+            if found := _STEPD.match(title):
+                return found[1]
+            pid = (proc / pid / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+        except (OSError, IndexError):
+            return None
+    return None
 
 
 def _least_cpus(text: str) -> int | None:

@@ -8,10 +8,12 @@ import os
 import resource
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 
 __all__ = ["Shares", "limit_data", "pin_thread", "visible_gpus"]
 
 _GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+_NO_GPU = frozenset({"", "-1", "nodevfiles", "none", "void"})  # what sites and runtimes write
 
 
 class Shares:
@@ -40,11 +42,15 @@ class Shares:
 
 
 def visible_gpus(environment: Mapping[str, str]) -> tuple[str, list[str]]:
-    """The variable that names the GPUs of this allocation, and them."""
+    """The variable that names the GPUs of this allocation, and them; where none does, as many as Slurm counts."""
     for name in _GPU_VARIABLES:
-        if listed := environment.get(name, ""):
-            return name, [one for one in listed.split(",") if one]
-    return _GPU_VARIABLES[0], []
+        # As the runtimes read such a list: it ends before the first that is none.
+        named = takewhile(lambda one: one.strip().lower() not in _NO_GPU, environment.get(name, "").split(","))
+        if gpus := [one.strip() for one in named]:
+            return name, gpus
+    counted = environment.get("SLURM_GPUS_ON_NODE", "")
+    silent = not any(name in environment for name in _GPU_VARIABLES)
+    return _GPU_VARIABLES[0], [str(i) for i in range(int(counted))] if silent and counted.isdecimal() else []
 
 
 def limit_data(pid: int, memory: int) -> None:

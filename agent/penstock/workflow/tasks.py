@@ -79,7 +79,8 @@ def packed_command(tasks: Sequence[WorkflowTask], nodes: int, cores: int) -> str
     else:
         worker = (
             f"srun --nodes={nodes} --ntasks={workers} --ntasks-per-node={-(-workers // nodes)} "
-            f"--cpus-per-task={width} bash -c {shlex.quote(_WORKER)}"
+            # The others go on after one that has ended, whatever the site's KillOnBadExit and WaitTime.
+            f"--cpus-per-task={width} --wait=0 --kill-on-bad-exit=0 bash -c {shlex.quote(_WORKER)}"
         )
     return _fed(worker, rows)
 
