@@ -13,7 +13,12 @@ pytest.importorskip("distributed")
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300, func_only=True)]
 ANOTHER = {"extra": ("KillOnBadExit=1", "WaitTime=5")}
 # The first time only: what was lost runs again.
-KILL = "mkdir once || exit 0; p=$PPID; until tr '\\0' ' ' </proc/$p/cmdline | grep -q 'pool join'; do p=$(ps -o ppid= -p $p); done; kill -9 $p"
+KILL = """
+mkdir once || exit 0
+member=$PPID
+until tr '\\0' ' ' </proc/$member/cmdline | grep -q 'pool join'; do member=$(ps -o ppid= -p $member); done
+kill -9 $member
+"""
 
 
 @pytest.fixture
