@@ -310,7 +310,7 @@ LISTS = [
         for more in (
             "", "-t all", "-P", "-M penstock", "-w n[1-8]", "-w n1,n2,n3,n4,n5,n6,n7,n8 -t all", "-u pst-bob", "-R x",
             "-S i", "-S -i", "-S -t,j -t all", "-S m,-j", "--sort=-S -n forms-runs,forms-later", "--noconvert", "-L x",
-            "-S V,i -t PD", "-j {all} -S -i", "--start -S j", "--start -t R",
+            "-S V,i -t PD", "-j {all} -S -i", "--start -S j", "--start -t R", "-o %j|%t|%s|%b -j {all} -S i",
         )
     ),
     "squeue -h --start -o %j|%t|%S|%Y|%R -S j",

@@ -207,11 +207,9 @@ def _field(row: str, name: str) -> str:
 
 
 def _exit(field: str) -> int:
-    """Of "CODE:SIGNAL"."""
+    """What sbatch makes of "CODE:SIGNAL"."""
     code, _, signal = field.partition(":")
-    if signal.isdigit() and int(signal):
-        return 128 + int(signal)
-    return int(code) if code.isdigit() else 1
+    return int(code) if code.isdigit() and signal in ("", "0") else 1
 
 
 def _one_of(

@@ -226,8 +226,11 @@ class JobQueue:
                 return [_seen(self._entries[first])] if first < entry.id else []
             if after.job < FIRST_JOB:
                 return [self.slurm.get((after.job, after.task), OtherJob())]
-            task = _index(entry) if after.kind == "aftercorr" and after.task is None else after.task
-            return [_seen(self._entries[one]) for one in self.of_job(after.job, task)] or [_LOST]
+            found: list[int] = []
+            if after.kind == "aftercorr" and after.task is None:
+                found = self.of_job(after.job, _index(entry))
+            # One that corresponds to none waits for all of it.
+            return [_seen(self._entries[one]) for one in found or self.of_job(after.job, after.task)] or [_LOST]
 
         return find
 

@@ -32,12 +32,12 @@ from penstock.pool.jobenv import exported
 from penstock.pool.jobfiles import JobFiles
 from penstock.pool.jobqueue import job_number
 from penstock.pool.machine import Kill, Machine, SignalAttempt, TaskEntry
-from penstock.pool.model import PoolTask, TaskPhase, task_from_dict, task_to_dict
+from penstock.pool.model import PoolTask, task_from_dict, task_to_dict
 from penstock.pool.terms import JobTerms
 from penstock.pooljobs import order, sacct, squeue
 from penstock.pooljobs.conditions import SlurmJobs
 from penstock.pooljobs.control import CancelAsk, ControlAsk, read_cancel, read_control
-from penstock.pooljobs.rows import JobOwner, record, sacct_table, squeue_table, state_of
+from penstock.pooljobs.rows import JobOwner, record, sacct_table, squeue_table, state_of, wait_code
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.squeue import LONG_STATES
 from penstock.shim.words import CommandAnswer, Through
@@ -347,7 +347,7 @@ class JobsDoor:
         """Whether a job, of an array all of it, has ended, and with which code `sbatch --wait` does."""
         entries = self._of(int(request["job"]), None)
         done = all(entry.phase.final for entry in entries)
-        codes = [0 if e.phase is TaskPhase.COMPLETE else _positive(e.code) for e in entries]
+        codes = [wait_code(entry) for entry in entries]
         return {"done": done, "code": max(codes, default=1)}
 
     # -- the pool -----------------------------------------------------------------------------------------------
@@ -388,7 +388,3 @@ def _each_once(entries: Iterable[TaskEntry]) -> list[TaskEntry]:
 
 def _refusal(lines: Iterable[str]) -> dict[str, Any]:
     return {"out": "", "err": "".join(f"sbatch: error: {line}\n" for line in lines), "code": 1}
-
-
-def _positive(code: int | None) -> int:
-    return 1 if code is None else code if code > 0 else 128 - code if code < 0 else 1

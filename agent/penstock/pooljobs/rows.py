@@ -17,7 +17,7 @@ from penstock.shim.rows import Table
 from penstock.shim.squeue import SHORT_STATES
 from penstock.shim.squeue_format import LETTERS
 
-__all__ = ["FURTHER", "JobOwner", "JobTimes", "record", "sacct_table", "squeue_table", "state_of"]
+__all__ = ["FURTHER", "JobOwner", "JobTimes", "record", "sacct_table", "squeue_table", "state_of", "wait_code"]
 
 _NOTHING: Final = "(null)"
 _HEADINGS: Final = {
@@ -36,10 +36,10 @@ FURTHER: Final = {
     "container": "CONTAINER", "cpus-per-task": "CPUS_PER_TASK", "deadline": "DEADLINE",
     "eligibletime": "ELIGIBLE_TIME", "gres": "TRES_PER_NODE", "network": "NETWORK", "numtasks": "TASKS",
     "pendingtime": "PENDING_TIME", "preempttime": "PREEMPT_TIME", "reboot": "REBOOT", "requeue": "REQUEUE",
-    "restartcnt": "RESTART_COUNT", "stderr": "STDERR", "stdin": "STDIN", "stdout": "STDOUT",
+    "restartcnt": "RESTART_COUNT", "s": "", "stderr": "STDERR", "stdin": "STDIN", "stdout": "STDOUT",
     "system_comment": "SYSTEM_COMMENT", "tres-alloc": "TRES_ALLOC", "tres-per-node": "TRES_PER_NODE",
 }  # fmt: skip
-"""Fields of squeue's `-O` that have no letter, with their headings."""
+"""Fields of squeue's `-O` that have no letter, and of a letter that not every release knows, with their headings."""
 _SACCT: Final = (
     "Account", "AdminComment", "AllocCPUS", "AllocNodes", "AllocTRES", "AssocID", "AveCPU", "AveCPUFreq",
     "AveDiskRead", "AveDiskWrite", "AvePages", "AveRSS", "AveVMSize", "BlockID", "Cluster", "Comment",
@@ -183,6 +183,15 @@ def state_of(entry: TaskEntry) -> str:
             return _FAILURES.get(entry.last or AttemptOutcome.FAILED, "FAILED")
 
 
+def wait_code(entry: TaskEntry) -> int:
+    """What `sbatch --wait` ends with: the script's own code; 1 where a signal, a limit or a lost node ended it, 0
+    where it was cancelled before it began."""
+    if entry.phase is TaskPhase.COMPLETE or (entry.phase is TaskPhase.CANCELLED and not entry.attempt):
+        return 0
+    own = entry.last in (None, AttemptOutcome.FAILED, AttemptOutcome.COMPLETE)
+    return entry.code if own and entry.code is not None and entry.code >= 0 else 1
+
+
 def _seen(entry: TaskEntry, queue: JobQueue, now: float) -> _Seen:
     terms = entry.task.job
     assert terms is not None
@@ -279,6 +288,7 @@ def _further(job: _Seen, owner: JobOwner) -> dict[str, str]:
         "reboot": "0",
         "requeue": str(int(terms.requeue)),
         "restartcnt": str(entry.lost),
+        "s": "",  # what a plug-in of node selection says; none says anything
         "stderr": error_name(*names) or output,
         "stdin": input_name(*names),
         "stdout": output,

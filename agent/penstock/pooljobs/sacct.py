@@ -38,10 +38,14 @@ _LONG: Final = (
     "tresusageinmintask,tresusageintot,tresusageoutmax,tresusageoutmaxnode,tresusageoutmaxtask,tresusageoutave,"
     "tresusageouttot"
 )
-_WIDTHS: Final = {
-    "AveCPUFreq": 10, "ConsumedEnergy": 14, "MaxDiskReadNode": 15, "MaxDiskReadTask": 15, "MaxDiskWriteNode": 16,
+_WIDTHS: Final = sacct.STEP_WIDTHS | {
+    "AveCPUFreq": 10, "BlockID": 16, "ConsumedEnergy": 14, "ConsumedEnergyRaw": 17, "Container": 19, "DBIndex": -10,
+    "Layout": 9, "McsLabel": 12, "MinCPUNode": 10, "MinCPUTask": 10, "ReqCPUFreq": 10, "Reserved": 10,
+    "ReservationId": 8, "ResvCPU": 10, "ResvCPURAW": 10, "Suspended": 10, "SystemComment": 15,
+    "TRESUsageOutMin": 15, "TRESUsageOutMinNode": 19, "TRESUsageOutMinTask": 19, "WCKeyID": 10,
+    "MaxDiskReadNode": 15, "MaxDiskReadTask": 15, "MaxDiskWriteNode": 16,
     "MaxDiskWriteTask": 16, "MaxPagesNode": 12, "MaxPagesTask": 14, "MaxRSSTask": 10, "MaxVMSizeTask": 14,
-    "MinCPUNode": 10, "MinCPUTask": 10, "ReqCPUFreqGov": 13, "ReqCPUFreqMax": 13, "ReqCPUFreqMin": 13,
+    "ReqCPUFreqGov": 13, "ReqCPUFreqMax": 13, "ReqCPUFreqMin": 13,
     "TRESUsageInAve": 14, "TRESUsageInMax": 14, "TRESUsageInMaxNode": 18, "TRESUsageInMaxTask": 18,
     "TRESUsageInMin": 14, "TRESUsageInMinNode": 18, "TRESUsageInMinTask": 18, "TRESUsageInTot": 14,
     "TRESUsageOutAve": 15, "TRESUsageOutMax": 15, "TRESUsageOutMaxNode": 19, "TRESUsageOutMaxTask": 19,

@@ -26,6 +26,8 @@ _VARIABLES: Final = frozenset(["SQUEUE_PRIORITY", "SQUEUE_SORT"])
 _FORMATS: Final = frozenset(["SQUEUE_FORMAT", "SQUEUE_FORMAT2"])
 _START: Final = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
 
+_FURTHER: Final = {name: name for name in FURTHER} | {"b": "gres"}
+
 Row = Mapping[str, str]
 Key = Callable[[Row], object]
 
@@ -60,7 +62,7 @@ def read(words: Sequence[str], environ: Mapping[str, str], site: ShimSite) -> Po
             kept = [*(option for option in kept if option.name != "l"), Option("o", _START)]
         if "t" not in names and "SQUEUE_STATES" not in environ:
             kept.append(Option("t", "PENDING"))
-    ask = squeue.asked(kept, others, known, site, {name: name for name in FURTHER})
+    ask = squeue.asked(kept, others, known, site, _FURTHER)
     clusters = [part for part in last.get("M", "").split(",") if part]
     if "M" in names and (len(clusters) != 1 or clusters[0] == "all"):
         raise Through("several clusters")

@@ -15,7 +15,7 @@ from penstock.shim.rows import Table
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.words import CommandAnswer, Option, Through, parse_words
 
-__all__ = ["AccountingColumn", "SacctAsk", "answer", "asked", "options_of", "read"]
+__all__ = ["STEP_WIDTHS", "AccountingColumn", "SacctAsk", "answer", "asked", "options_of", "read"]
 
 _LETTERS: Final = "aA:bBcC:DeE:f:F:g:hi:I:j:k:K:lLM:nN:o:pPq:r:R:s:S:Ttu:UvVW:x:X"
 _LONGS: Final = {
@@ -51,7 +51,7 @@ _WIDTHS: Final = {
     "WCKey": 10, "WorkDir": 20,
 }  # fmt: skip
 # Those of steps, which a job has where its steps are shown.
-_STEP_WIDTHS: Final = {
+STEP_WIDTHS: Final = {
     "AveCPU": 10, "AveRSS": 10, "AveVMSize": 10, "AvePages": 10, "AveDiskRead": 14, "AveDiskWrite": 14, "MaxRSS": 10,
     "MaxRSSNode": 10, "MaxVMSize": 10, "MaxVMSizeNode": 14, "MaxPages": 8, "MaxDiskRead": 12, "MaxDiskWrite": 12,
     "MinCPU": 10, "NTasks": 8, "SystemCPU": 10, "TotalCPU": 10, "UserCPU": 10,
@@ -241,7 +241,7 @@ def _resolved(ask: SacctAsk, known: Sequence[str]) -> list[tuple[str, int]]:
         if "all".startswith(start):
             raise Through("all fields, which differ by release")
         name = next((name for name in known if name.lower().startswith(start)), None)
-        usual = {**_WIDTHS, **(_STEP_WIDTHS if ask.steps else {}), **ask.widths}
+        usual = {**_WIDTHS, **(STEP_WIDTHS if ask.steps else {}), **ask.widths}
         if name is None or name not in usual:
             raise Through(f"a field that is not served: {column.name[:40]}")
         widths[name] = column.width if column.width is not None else widths.get(name, usual[name])

@@ -113,7 +113,8 @@ def asked(
     site: ShimSite,
     more: Mapping[str, str] | None = None,
 ) -> SqueueAsk:
-    """What these ask for; `more`: further names of `-O` with the field that each is. Raises `Through`."""
+    """What these ask for; `more`: further names of `-O`, and letters of `-o`, with the field that
+    each is. Raises `Through`."""
     strange = next((name for name in environ if _unknown(name)), None)
     if strange is not None:
         raise Through(f"{strange} is set")
@@ -215,11 +216,11 @@ def _fields(
     flags: set[str], values: Mapping[str, str], environ: Mapping[str, str], more: Mapping[str, str]
 ) -> list[Field]:
     if "o" in values:
-        return parse_format(values["o"])
+        return parse_format(values["o"], more)
     if "O" in values:
         return parse_long_format(values["O"], more)
     if "l" not in flags and "SQUEUE_FORMAT" in environ:
-        return parse_format(environ["SQUEUE_FORMAT"])
+        return parse_format(environ["SQUEUE_FORMAT"], more)
     if "l" not in flags and "SQUEUE_FORMAT2" in environ:
         return parse_long_format(environ["SQUEUE_FORMAT2"], more)
     return parse_format(LONG if "l" in flags else DEFAULT)

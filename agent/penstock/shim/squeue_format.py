@@ -45,20 +45,22 @@ class Field:
     suffix: str = ""
 
 
-def parse_format(text: str) -> list[Field]:
-    """The columns of `-o`. Raises `Through` for what squeue complains about, or may read otherwise in some release."""
+def parse_format(text: str, more: Mapping[str, str] | None = None) -> list[Field]:
+    """The columns of `-o`; `more`: as in `parse_long_format`, a single letter is one of `-o`. Raises `Through` for
+    what squeue complains about, or may read otherwise in some release."""
     if text.lower() == "%all":
         raise Through("%all has other fields in each release")
     prefix, percent, rest = text.partition("%")
     fields = [Field("", suffix=prefix)] if prefix or not percent else []
-    return fields + [_field(token) for token in rest.split("%") if token]
+    return fields + [_field(token, more or {}) for token in rest.split("%") if token]
 
 
-def _field(token: str) -> Field:
+def _field(token: str, more: Mapping[str, str]) -> Field:
     match = re.match(r"(\.?)([0-9]*)(.)(.*)", token, re.DOTALL)
-    if match is None or match[3] not in LETTERS:
+    letter = None if match is None else match[3] if match[3] in LETTERS else more.get(match[3])
+    if match is None or letter is None:
         raise Through(f"a field that is not served: %{token}")
-    return Field(match[3], _width(match[2]), bool(match[1]), match[4])
+    return Field(letter, _width(match[2]), bool(match[1]), match[4])
 
 
 def _width(digits: str) -> int:

@@ -263,6 +263,14 @@ def test_the_job_is_named_before_the_end_of_one_that_is_waited_for(desk):
     assert process.wait(30) == 3
 
 
+@pytest.mark.parametrize(("ended", "code"), [("FAILED ExitCode=3:0", 3), ("FAILED ExitCode=0:9", 1),
+                                             ("TIMEOUT ExitCode=0:15", 1), ("CANCELLED ExitCode=0:0", 0)])  # fmt: skip
+def test_it_ends_as_sbatch_does_whose_job_ended_so(desk, ended, code):
+    desk.plan("after")
+    (desk.home / "scontrol").write_text(f"#!/bin/sh\necho 'JobId=101 JobName=x JobState={ended}'\n")
+    assert desk.run("sbatch", "--wait", "a.sh") == (code, b"Submitted batch job 101\n", b"")
+
+
 def test_one_that_is_waited_for_and_whose_answer_was_lost_is_waited_for(desk):
     desk.plan("after")
     states = "echo 'JobId=101 JobName=x JobState=RUNNING ExitCode=0:0'"

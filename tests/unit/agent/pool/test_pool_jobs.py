@@ -114,6 +114,20 @@ class TestDependencies:
         end(it, first)
         assert started(it, 1.0) == [3, 5]
 
+    def test_what_corresponds_to_no_task_waits_for_all_of_them(self):
+        it = machine_of()
+        numbers = it.submit(array(2), 0.0)
+        alone = it.submit([job()], 0.0)
+        it.submit(array(3, key="b", after=(after("aftercorr", numbers[0]),)), 0.0)
+        it.submit(array(2, key="c", after=(after("aftercorr", alone[0]),)), 0.0)
+        first, second, single = it.place(0.0)
+        end(it, first)
+        assert started(it, 1.0) == [4]
+        end(it, second)
+        assert started(it, 1.0) == [5, 6]
+        end(it, single)
+        assert started(it, 1.0) == [7, 8]
+
     def test_jobs_of_slurms_are_asked_for_until_they_have_ended(self):
         it = machine_of()
         it.submit([job(after=(AfterJob("afterok", 77), AfterJob("afterok", 78, 3)))], 0.0)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pooled_jobs import array, job
 
@@ -15,7 +15,7 @@ from penstock.pool.model import AttemptOutcome, Capacity, PoolMember, Use
 from penstock.pool.placement import Pack
 from penstock.pooljobs import sacct, squeue
 from penstock.pooljobs.amounts import UNITS, amount
-from penstock.pooljobs.rows import JobOwner, sacct_table, squeue_table
+from penstock.pooljobs.rows import JobOwner, sacct_table, squeue_table, wait_code
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.words import Through
 
@@ -256,3 +256,76 @@ def test_an_amount_that_is_not_asked_for_in_a_unit_is_exact(number: int, unit: s
     size = float(text.rstrip(UNITS)) * 1024.0 ** (UNITS.find(text[-1]) + 1)
     assert size == pytest.approx(number * 1024.0 ** (UNITS.find(unit or "x") + 1))
     assert amount(number, unit, "") == f"{number}{unit}"
+
+
+# What `man squeue` of 22.05 lists for -o, besides %all; a portal asks for any of them, Open OnDemand for all.
+_MANUAL = "a A b B c C d D e E f F g G h H i I j J k K l L m M n N o O p P q Q r R s S t T u U v V w W x X y Y z Z"
+_WORD = st.builds(
+    "%{}{}{}{}".format, st.sampled_from(["", "."]), st.sampled_from(["", 6, 30]), st.sampled_from(_MANUAL.split()),
+    st.sampled_from(["", "|", " x", ","]),
+)  # fmt: skip
+
+
+@given(st.lists(_WORD, min_size=1))
+def test_every_format_of_squeues_manual_is_answered(words: list[str]):
+    it = Machine(Pack())
+    it.submit([job("a")], 1.0)
+    asked = squeue.read(["--noconvert", "-o", "".join(words)], {}, SITE)
+    table = squeue_table(iter(it.entries.values()), it.queue, OWNER, 2.0)
+    heading, row, end = squeue.answer(asked, table, asker(), beside=False).out.split("\n")
+    assert end == "" and row.count("|") == heading.count("|") == "".join(words).count("|")
+
+
+def test_what_a_job_asks_for_of_its_node_is_told_by_its_letter(machine: Machine):
+    machine.submit([replace(job("gpus"), gpus=2)], NOON, larger=True)
+    assert listed(machine, "-h -t PD -S -i -o %b|%s|%i").split()[0] == f"gres:gpu:2||{FIRST + 7}"
+    assert listed(machine, "-t R -o %b|%s|%i", beside=False) == f"TRES_PER_NODE||JOBID\nN/A||{FIRST + 2}\n"
+
+
+_ACCOUNTED = """
+Account AdminComment AllocCPUS AllocNodes AllocTRES AssocID AveCPU AveCPUFreq AveDiskRead AveDiskWrite AvePages
+AveRSS AveVMSize BlockID Cluster Comment Constraints ConsumedEnergy ConsumedEnergyRaw Container CPUTime CPUTimeRAW
+DBIndex DerivedExitCode Elapsed ElapsedRaw Eligible End ExitCode Flags GID Group JobID JobIDRaw JobName Layout
+MaxDiskRead MaxDiskReadNode MaxDiskReadTask MaxDiskWrite MaxDiskWriteNode MaxDiskWriteTask MaxPages MaxPagesNode
+MaxPagesTask MaxRSS MaxRSSNode MaxRSSTask MaxVMSize MaxVMSizeNode MaxVMSizeTask McsLabel MinCPU MinCPUNode
+MinCPUTask NCPUS NNodes NodeList NTasks Partition Priority QOS QOSRAW Reason ReqCPUFreq ReqCPUFreqGov ReqCPUFreqMax
+ReqCPUFreqMin ReqCPUS ReqMem ReqNodes ReqTRES Reserved ResvCPU ResvCPURAW Start State Submit SubmitLine Suspended
+SystemComment SystemCPU Timelimit TimelimitRaw TotalCPU TRESUsageInAve TRESUsageInMax TRESUsageInMaxNode
+TRESUsageInMaxTask TRESUsageInMin TRESUsageInMinNode TRESUsageInMinTask TRESUsageInTot TRESUsageOutAve
+TRESUsageOutMax TRESUsageOutMaxNode TRESUsageOutMaxTask TRESUsageOutMin TRESUsageOutMinNode TRESUsageOutMinTask
+TRESUsageOutTot UID User UserCPU WCKey WCKeyID WorkDir
+"""
+"""What `sacct --helpformat` of 22.05.8 says."""
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_every_word_that_sacct_names_is_answered(machine: Machine, data: st.DataObject):
+    names = data.draw(st.lists(st.sampled_from(_ACCOUNTED.split()), min_size=1))
+    shapes = [data.draw(st.sampled_from([str, str.lower, str.upper]))(name) for name in names]
+    widths = [data.draw(st.sampled_from(["", "%20", "%-25"])) for _ in names]
+    format_ = ",".join(map("".join, zip(shapes, widths, strict=True)))
+    lines = told(machine, f"-X -P -j {FIRST + 1} -o {format_}", beside=False).split("\n")
+    assert {line.count("|") for line in lines[:-1]} == {len(names) - 1}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "said"),
+    [
+        (AttemptOutcome.COMPLETE, 0, 0),
+        (AttemptOutcome.FAILED, 7, 7),
+        (AttemptOutcome.FAILED, -9, 1),
+        (AttemptOutcome.TIMEOUT, -15, 1),
+        (AttemptOutcome.TIMEOUT, 0, 1),
+        (AttemptOutcome.MEMORY, 137, 1),
+    ],
+)
+def test_sbatch_that_waits_ends_as_with_slurm(outcome: AttemptOutcome, code: int, said: int):
+    it = Machine(Pack())
+    it.join(PoolMember("a", "n1", "1", Capacity(1.0)), 1.0)
+    it.submit([job("a")], 1.0)
+    it.submit([job("b")], 1.0)
+    it.place(1.0)
+    it.ended("a", 1, 1, outcome, code, "", Use(1.0, 1.0, 1), 2.0)
+    it.cancel([2], 2.0)
+    assert [wait_code(entry) for entry in it.entries.values()] == [said, 0]
