@@ -448,3 +448,55 @@ def test_without_the_key_of_the_pool_nobody_is_let_in(site: PoolSite):
         connection.sendall(b'{"op": "answer", "program": "squeue", "words": [], "environ": {}}\n')
         if not connection.recv(1000):
             raise ConnectionResetError
+
+
+# What a job asks for; scripts take themselves for something else where a variable is there that Slurm does not set.
+ASKS = (
+    "", "-n1", "-n2", "--ntasks-per-node=2", "-N1 --ntasks-per-node=1", "-c2", "-n1 -c2", "-n2 -c1 --ntasks-per-node=2",
+    "--mem=100", "--mem-per-cpu=50", "-n2 --mem-per-cpu=50", "-a 3", "-J named -A penstock -t 5",
+)  # fmt: skip
+# Another for each job or node, or of the connection to an srun that is a program of its own.
+OWN = re.compile(
+    r"(PENSTOCK_|SLURM_(JOB_?ID|JOB_(START|END)_TIME|ARRAY_JOB_ID|TASK_PID|SUBMIT_DIR|JOB_PARTITION|TOPOLOGY_ADDR|"
+    r"(STEP_)?LAUNCHER_PORT|STEP_LAUNCHER_PORT|SRUN_COMM_\w+|LAUNCH_NODE_IPADDR|CPU_BIND\w*|UMASK|PRIO_PROCESS|"
+    r"JOB_CPUS_PER_NODE\w*|CPUS_ON_NODE|DISTRIBUTION|WORKING_CLUSTER|TOPOLOGY_ADDR_PATTERN|NODE_ALIASES|CONF|CLUSTERS)$|"
+    r"(PATH|PWD|OLDPWD|TMPDIR|SRUN_DEBUG|_|LS_COLORS|SHLVL)$)"
+)
+
+
+def variables(text: str) -> dict[str, str]:
+    pairs = (one.partition("=") for one in text.split("\0") if "=" in one)
+    return {name: re.sub(r"^n\d+$", "NODE", value) for name, _, value in pairs if not OWN.match(name)}
+
+
+@pytest.mark.long
+def test_a_script_and_its_steps_have_the_variables_that_slurm_gives_them(site: PoolSite):
+    site.join(1)
+    script = "env -0 > script; srun sh -c 'env -0 > step-$SLURM_PROCID'"
+    script += "; srun -N1 --ntasks-per-node=1 -n1 -c1 --mem=10 -J other sh -c 'env -0 > second'"
+    made = []
+    for place, words in enumerate(ASKS):
+        for partition in ("batch", "penstock"):
+            folder = site.work / partition / str(place)
+            site.say("mkdir", "-p", str(folder))
+            line = ["sbatch", "--parsable", "-o", "out", "-p", partition, *words.split(), f"--wrap={script}"]
+            told = site.call("sh", "-c", 'cd "$0"; exec "$@"', str(folder), *line)
+            assert told.returncode == 0, told.stderr
+            made.append(int(told.stdout))
+    site.ended(*made)
+    differ = {}
+    for place, words in enumerate(ASKS):
+        real, ours = (
+            {file.name: variables(file.read_text()) for file in (site.work / partition / str(place)).glob("s*")}
+            for partition in ("batch", "penstock")
+        )
+        for name in real.keys() | ours.keys():
+            one, other = real.get(name, {}), ours.get(name, {})
+            if one != other:
+                # Who has defaults, and whole nodes of two CPUs, are Slurm's own.
+                keys = {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+                keys -= {key for key in ("SLURM_JOB_ACCOUNT", "SLURM_JOB_QOS") if key not in other}
+                keys -= {"SLURM_TASKS_PER_NODE"} if "SLURM_NTASKS" not in one else set()
+                if keys:
+                    differ[f"{words}: {name}"] = {key: (one.get(key), other.get(key)) for key in sorted(keys)}
+    assert not differ, "\n".join(f"{what} {found}" for what, found in differ.items())

@@ -212,6 +212,8 @@ def copy_environment(ask: StepAsk, environ: Mapping[str, str], step: int, rank: 
     }
     if (cpus := ask.words.value("cpus-per-task")) is not None:
         said["SLURM_CPUS_PER_TASK"] = cpus
+    if (per_node := ask.words.value("ntasks-per-node") or ask.words.value("tasks-per-node")) is not None:
+        said["SLURM_NTASKS_PER_NODE"] = per_node
     if (name := ask.words.value("job-name")) is not None:
         said["SLURM_JOB_NAME"] = name
     return {**exported(environ, ask.words.value("export")), **said}

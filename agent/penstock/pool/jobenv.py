@@ -81,8 +81,6 @@ def job_environment(
         "SLURM_NNODES": "1",
         "SLURM_NODEID": "0",
         "SLURM_NODELIST": node,
-        "SLURM_NPROCS": str(terms.ntasks),
-        "SLURM_NTASKS": str(terms.ntasks),
         "SLURM_PROCID": "0",
         "SLURM_SUBMIT_DIR": terms.submitted_in or task.workdir,
         "SLURM_SUBMIT_HOST": terms.host,
@@ -91,8 +89,16 @@ def job_environment(
     said = {name: value for name, value in said.items() if value}
     if terms.cpus_said:
         said["SLURM_CPUS_PER_TASK"] = str(terms.cpus)
-    if task.memory:
+    if terms.ntasks_said:  # else a script takes itself for a task of srun
+        said |= {"SLURM_NPROCS": str(terms.ntasks), "SLURM_NTASKS": str(terms.ntasks)}
+    if terms.per_node:
+        said["SLURM_NTASKS_PER_NODE"] = str(terms.per_node)
+    if task.memory and terms.memory_per_cpu:
+        said["SLURM_MEM_PER_CPU"] = str(task.memory // 2**20 // (terms.ntasks * terms.cpus))
+    elif task.memory:
         said["SLURM_MEM_PER_NODE"] = str(task.memory // 2**20)
+    if task.gpus:
+        said["SLURM_GPUS_ON_NODE"] = str(task.gpus)
     if attempt > 1:
         said["SLURM_RESTART_COUNT"] = str(attempt - 1)
     if terms.array is not None:

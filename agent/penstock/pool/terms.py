@@ -61,8 +61,9 @@ class JobTerms:
     sbatch's patterns ("": the usual one; of `stderr` where `stdout` goes); `append` instead of truncating. `limit`
     (s): it is ended then; None: never. `signal` comes `before` seconds earlier, to the batch shell alone or (not
     `batch`) to its steps. `begin` in seconds since 1970. `after` are conditions, all of which must hold, or `one`.
-    `requeue`: it runs again when its member was lost. `ntasks` times `cpus` are its cores. `fronts` is the folder of
-    front programs. The rest is only told, to the job or to who asks for it.
+    `requeue`: it runs again when its member was lost. `ntasks` times `cpus` are its cores; `ntasks_said` and the like:
+    it was asked for so (`per_node`: so many tasks a node), which its variables tell. `fronts` is the folder of front
+    programs. The rest is only told, to the job or to who asks for it.
     """
 
     first: int
@@ -88,6 +89,9 @@ class JobTerms:
     ntasks: int = 1
     cpus: int = 1
     cpus_said: bool = False
+    ntasks_said: bool = False
+    per_node: int = 0
+    memory_per_cpu: bool = False
     fronts: str = ""
     submitted_in: str = ""
     host: str = ""

@@ -306,7 +306,9 @@ class TestEnvironment:
         return job_environment(task, 7, submitted, **more)
 
     def test_a_job_sees_its_own_numbers_and_the_front_programs_first(self):
-        it = self.whole(array(2, fronts="/f", ntasks=2, cpus=3)[1], {"PATH": "/bin", "A": "b"}, attempt=2)
+        it = self.whole(
+            array(2, fronts="/f", ntasks=2, cpus=3, ntasks_said=True)[1], {"PATH": "/bin", "A": "b"}, attempt=2
+        )
         assert it["SLURM_JOB_ID"] == it[POOL_JOB] == "5000000007"
         assert (it["SLURM_ARRAY_JOB_ID"], it["SLURM_ARRAY_TASK_ID"]) == ("5000000006", "12")
         assert (it["SLURM_NTASKS"], it["SLURM_CPUS_ON_NODE"], it["SLURM_RESTART_COUNT"]) == ("2", "6", "1")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.pool.jobenv import job_environment
 from penstock.pool.model import PoolTask
 from penstock.pool.terms import FIRST_JOB, AfterJob, JobTerms
 from penstock.pooljobs.after import read_dependency
@@ -187,3 +188,23 @@ class TestDependency:
         except ValueError:
             return
         assert all(one.job is not None or one.kind == "singleton" for one in found)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], {}),
+        (["-c2"], {"SLURM_CPUS_PER_TASK": "2"}),
+        (["-n2"], {"SLURM_NTASKS": "2", "SLURM_NPROCS": "2"}),
+        (["--ntasks-per-node=2"], {"SLURM_NTASKS": "2", "SLURM_NPROCS": "2", "SLURM_NTASKS_PER_NODE": "2"}),
+        (["-n2", "-c3", "--mem-per-cpu=50"], {"SLURM_NTASKS": "2", "SLURM_NPROCS": "2", "SLURM_CPUS_PER_TASK": "3",
+                                              "SLURM_MEM_PER_CPU": "50"}),
+        (["--mem=1G"], {"SLURM_MEM_PER_NODE": "1024"}),
+        (["--gpus=2"], {"SLURM_GPUS_ON_NODE": "2"}),
+    ],
+)  # fmt: skip
+def test_only_what_was_asked_for_is_in_the_environment(words: list[str], expected: dict[str, str]):
+    task, _ = one(*words, "--wrap=true", script=None)
+    told = job_environment(task, 7, {}, node="n1", attempt=1, user=(7, 8, "alice"), cluster="site")
+    names = ("NTASKS", "NTASKS_PER_NODE", "NPROCS", "CPUS_PER_TASK", "MEM_PER_CPU", "MEM_PER_NODE", "GPUS_ON_NODE")
+    assert {name: told[name] for name in (f"SLURM_{name}" for name in names) if name in told} == expected
