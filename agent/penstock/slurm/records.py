@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from sys import intern
 
 from penstock.api import (
@@ -39,6 +38,7 @@ from penstock.slurm.parse import (
     parse_version,
 )
 from penstock.slurm.rows import draw_mark, lines_of, long_format, split_rows
+from penstock.slurm.runs import Period, runs_of
 
 __all__ = [
     "ACCOUNTING_FIELDS",
@@ -409,46 +409,48 @@ def _items(value: str) -> frozenset[str]:
 
 
 def accounting_from_rows(rows: Iterable[Sequence[str]]) -> list[tuple[AccountingRecord, tuple[str, ...]]]:
-    """One record per job, with the nodes of its last row, from rows of ACCOUNTING_FIELDS in sacct's order.
+    """One record per job, with the nodes of its last row, from rows of ACCOUNTING_FIELDS in any order.
 
-    sacct keeps a row for every run of a requeued job and for every size of a resized one (all but the last are
-    RESIZING). Of several runs the last counts. The rows of one run are joined: when it was submitted, became eligible
+    Of several runs (`runs`) the last counts. The rows of one run are joined: when it was submitted, became eligible
     and started is in the first, how it ended in the last. RESIZING as the last state means that the final row has not
     been written: the job lives, or it was merged into another one; `end` is None then.
 
     For some seconds slurmdbd may know that a job started or ended, but not yet its partition, name and times (seen on
     22.05 for jobs that start at once). Such a row has not been written as far as we are concerned.
     """
-    cells = [dict(zip(ACCOUNTING_FIELDS, row, strict=True)) for row in rows]
-    cells = [cell for cell in cells if cell["Partition"]]
-    cells.sort(key=lambda cell: _integer(cell["JobIDRaw"]))  # stable: the rows of a job keep their order
-    found = []
-    for job, group in groupby(cells, key=lambda cell: _integer(cell["JobIDRaw"])):
-        run = list(group)
-        states = [parse_job_state(cell["State"]) for cell in run]
-        first = len(run) - 1
-        while first and states[first - 1] is JobState.RESIZING:
-            first -= 1
-        begin, last = run[first], run[-1]
-        limit = last["TimelimitRaw"]
-        record = AccountingRecord(
-            id=job,
-            name=last["JobName"],
-            user=last["User"],
-            partition=last["Partition"],
-            qos=last["QOS"],
-            account=_text(last["Account"]),
-            state=states[-1],
-            exit_code=parse_exit_code(last["ExitCode"]),
-            submit=parse_time(begin["Submit"]) or 0.0,
-            eligible=parse_time(begin["Eligible"]),
-            start=parse_time(begin["Start"]),
-            end=None if states[-1] is JobState.RESIZING else parse_time(last["End"]),
-            time_limit=parse_limit(limit),
-            num_nodes=parse_count(last["NNodes"]),
-        )
-        found.append((record, expand_hosts(last["NodeList"])))
-    return found
+    jobs: dict[int, list[dict[str, str]]] = {}
+    for row in rows:
+        cell = dict(zip(ACCOUNTING_FIELDS, row, strict=True))
+        if cell["Partition"]:
+            jobs.setdefault(_integer(cell["JobIDRaw"]), []).append(cell)
+    return [_accounted(job, runs_of(cells, _period)[-1]) for job, cells in sorted(jobs.items())]
+
+
+def _period(cell: Mapping[str, str]) -> Period:
+    submit, start, end = (parse_time(cell[name]) for name in ("Submit", "Start", "End"))
+    return Period(parse_job_state(cell["State"]), submit, start, end)
+
+
+def _accounted(job: int, run: Sequence[Mapping[str, str]]) -> tuple[AccountingRecord, tuple[str, ...]]:
+    begin, last = run[0], run[-1]
+    state = parse_job_state(last["State"])
+    record = AccountingRecord(
+        id=job,
+        name=last["JobName"],
+        user=last["User"],
+        partition=last["Partition"],
+        qos=last["QOS"],
+        account=_text(last["Account"]),
+        state=state,
+        exit_code=parse_exit_code(last["ExitCode"]),
+        submit=parse_time(begin["Submit"]) or 0.0,
+        eligible=parse_time(begin["Eligible"]),
+        start=parse_time(begin["Start"]),
+        end=None if state is JobState.RESIZING else parse_time(last["End"]),
+        time_limit=parse_limit(last["TimelimitRaw"]),
+        num_nodes=parse_count(last["NNodes"]),
+    )
+    return record, expand_hosts(last["NodeList"])
 
 
 def arrays_of(text: str) -> dict[int, int]:

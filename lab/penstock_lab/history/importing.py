@@ -14,7 +14,6 @@ from typing import Final
 from penstock.errors import UserError
 from penstock.slurm.parse import ParseError
 from penstock_lab.history import live
-from penstock_lab.history.joining import Joiner
 from penstock_lab.history.pseudonyms import Names
 from penstock_lab.history.records import Broken, records_of
 from penstock_lab.history.rows import Reason, Report
@@ -142,7 +141,7 @@ class _Import:
         last: bool = True,
     ) -> None:
         """A dump; of a `span` of time only what ended in it, and what has not ended only if it is the last one."""
-        report, parse, joiner = self._report, self._parser.row, Joiner(self._report)
+        report, parse = self._report, self._parser.row
         base = number << _BITS
         for record in records_of(lines):
             place = base | record.line
@@ -166,10 +165,7 @@ class _Import:
             if span is not None and row.end not in span:
                 continue  # another slice's
             report.read += 1
-            for first, job in joiner.add(place, row):
-                spill.add(job, first)
-        for first, job in joiner.rest():
-            spill.add(job, first)
+            spill.add(row, place)
 
     def _read_live(self, number: int, span: Live, spill: Spill) -> None:
         for begin, end in live.slices(span.since, span.until, span.slice):

@@ -18,12 +18,16 @@ NONE: Final = 0
 
 
 class Flag(IntFlag):
-    """What else is known of a job. `CUT`: its run did not end by itself (requeue, preemption, failed node)."""
+    """What else is known of a job. `CUT`: its run did not end by itself (requeue, preemption, failed node).
+
+    `EARLY` is in no history: a record starts before it is submitted, as only a later size of a resized job does.
+    """
 
     ARRAY = 1
     HETEROGENEOUS = 2
     RESIZED = 4
     CUT = 8
+    EARLY = 16
 
 
 class Row(NamedTuple):

@@ -133,13 +133,16 @@ class Parser:
             if state not in (JobState.CANCELLED, JobState.DEADLINE, JobState.FAILED, JobState.BOOT_FAIL):
                 return Reason.NO_START
             start = NEVER
-        elif start < submit or end < start:
+        elif end < start:
             return Reason.DISORDER
         if end < submit:
             return Reason.DISORDER
+        early = NEVER < start < submit
+        start = submit if early else start
         # A job that was never eligible, or is said to have been so at an impossible time, waited from its submission.
         eligible = max(min(eligible or submit, end if start == NEVER else start), submit)
         flags = (Flag.ARRAY if "_" in job else 0) | (Flag.HETEROGENEOUS if "+" in job else 0)
+        flags |= (Flag.CUT if state in _CUT else 0) | (Flag.EARLY if early else 0)
         return Row(
             int(raw),
             submit,
@@ -156,7 +159,7 @@ class Parser:
             qos,
             name,
             state,
-            int(flags | Flag.CUT if state in _CUT else flags),
+            int(flags),
             int(job.partition("+")[0]) if "+" in job else 0,
         )
 

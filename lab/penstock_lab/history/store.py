@@ -17,7 +17,7 @@ import json
 import struct
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
@@ -29,10 +29,11 @@ from numpy.typing import NDArray
 from penstock.api import JobState
 from penstock.errors import UserError
 from penstock.host.files import replacing
+from penstock_lab.history.joining import join_components, join_sizes
 from penstock_lab.history.machine import busiest
 from penstock_lab.history.numbering import numbered
 from penstock_lab.history.pseudonyms import KINDS, Names
-from penstock_lab.history.rows import NEVER, Reason, Report, Row
+from penstock_lab.history.rows import NEVER, Flag, Reason, Report, Row
 
 __all__ = ["COLUMNS", "FORM", "VERSION", "Spill"]
 
@@ -45,12 +46,13 @@ COLUMNS: Final[Mapping[str, str]] = MappingProxyType(
         "name": "<i4", "state": "u1", "flags": "u1",
     }
 )  # fmt: skip
-_SPILLED: Final = dict(COLUMNS) | {"name": "<i8", "place": "<i8"}
-_PACK: Final = struct.Struct("<qq" + "i" * 11 + "qBBq")
+_SPILLED: Final = dict(COLUMNS) | {"name": "<i8", "place": "<i8", "part_of": "<i8"}
+_PACK: Final = struct.Struct("<qq" + "i" * 11 + "qBBqq")
 _RECORD: Final = np.dtype(list(_SPILLED.items()))
 _CHUNK: Final = 1 << 16
 _FAR: Final = 2**31 - 1
 _STATES: Final = {state: number for number, state in enumerate(JobState)}
+_Join = Callable[[NDArray[Any], Report], NDArray[np.bool_]]
 
 
 class Spill:
@@ -65,6 +67,7 @@ class Spill:
         self._rows = bytearray()
         self._ascending = True
         self._last = -1
+        self._parts = self._sizes = False
         self.jobs = 0
         self._files: dict[str, IO[bytes]] = {}
         try:
@@ -92,13 +95,15 @@ class Spill:
         try:
             self._rows += _PACK.pack(
                 row.id, submit, *delays, min(row.limit, _FAR), row.nodes, row.cpus, min(row.memory, _FAR), *who,
-                self._names.digest(row.name), _STATES[row.state], row.flags, place,
+                self._names.digest(row.name), _STATES[row.state], row.flags, place, row.part_of,
             )  # fmt: skip
         except struct.error:
             self._report.leave(Reason.TOO_FAR, place)
             return
         self._ascending = self._ascending and row.id > self._last
         self._last = row.id
+        self._parts = self._parts or row.part_of > 0
+        self._sizes = self._sizes or row.state is JobState.RESIZING or bool(row.flags & Flag.EARLY)
         self.jobs += 1
         if len(self._rows) >= _CHUNK * _PACK.size:
             self._flush()
@@ -123,13 +128,17 @@ class Spill:
         self._flush()
         for file in self._files.values():
             file.flush()
-        order = self._order()
-        if not len(order):
+        kept = self._distinct()
+        if self._sizes:
+            self._join_sizes(kept)
+        if self._parts:
+            self._join(kept, kept & (self._column("part_of") > 0), join_components)
+        if not kept.any():
             raise UserError("no job is left to keep" + _why(self._report))
         submit = self._column("submit")
+        order = np.argsort(submit, kind="stable")
+        order = order if kept.all() else order[kept[order]]
         first, last = int(submit[order[0]]), int(submit[order[-1]])
-        kept = np.zeros(len(submit), bool)
-        kept[order] = True
         start = self._column("start")
         self._report.kept = len(order)
         self._report.never_ran = int((start[kept] == NEVER).sum())
@@ -180,35 +189,54 @@ class Spill:
                 for at in range(0, len(order), _CHUNK):
                     out.write(column[order[at : at + _CHUNK]].astype(kind).tobytes())
 
-    def _order(self) -> NDArray[np.int64]:
-        """The jobs in order of submission, each run once."""
-        submit = self._column("submit")
-        order = np.argsort(submit, kind="stable")
+    def _distinct(self) -> NDArray[np.bool_]:
+        """Which records count: each run once."""
+        number = self._column("id")
+        kept = np.ones(len(number), bool)
         if self._ascending:  # no number came twice
-            return order
-        keys = _mixed(self._column("id"), submit, self._column("start"))
+            return kept
+        # The sizes of a job that were over within a second differ in their ends alone.
+        size = np.where(self._column("state") == _STATES[JobState.RESIZING], self._column("end"), NEVER)
+        keys = _mixed(number, self._column("submit"), self._column("start"), size)
         by_key = np.argsort(keys, kind="stable")
         keys = keys[by_key]
-        twice = np.zeros(len(order), bool)
-        twice[by_key[1:][keys[1:] == keys[:-1]]] = True
-        if twice.any():
-            first = int(self._column("place")[twice].min())
-            self._report.leave(Reason.TWICE, first, int(twice.sum()))
-            return order[~twice[order]]
-        return order
+        kept[by_key[1:][keys[1:] == keys[:-1]]] = False
+        if not kept.all():
+            first = int(self._column("place")[~kept].min())
+            self._report.leave(Reason.TWICE, first, int((~kept).sum()))
+        return kept
+
+    def _join_sizes(self, kept: NDArray[np.bool_]) -> None:
+        number = self._column("id")
+        parts = (self._column("state") == _STATES[JobState.RESIZING]) | (self._column("flags") & Flag.EARLY > 0)
+        self._join(kept, kept & np.isin(number, number[parts]), join_sizes)
+
+    def _join(self, kept: NDArray[np.bool_], these: NDArray[np.bool_], join: _Join) -> None:
+        """Have records joined, and note in `kept` which of them still count."""
+        where = np.flatnonzero(these)
+        records = np.empty(len(where), _RECORD)
+        for name in _SPILLED:
+            records[name] = self._column(name)[where]
+        kept[where] = join(records, self._report)
+        for name, file in self._files.items():
+            column = self._column(name)
+            column[where] = records[name]
+            file.seek(0)
+            file.write(column.data)
+            file.flush()
 
 
 def _unnamed(folder: Path) -> IO[bytes]:
     return tempfile.TemporaryFile(dir=folder)
 
 
-def _mixed(number: NDArray[np.int64], submit: NDArray[np.int64], start: NDArray[np.int32]) -> NDArray[np.uint64]:
+def _mixed(number: NDArray[Any], *parts: NDArray[Any]) -> NDArray[np.uint64]:
     """64 bits of each run, alike only for the same one (that two others agree has a chance of 1 in 10^5 of 10 million).
 
     The mixing is the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
     """
     mixed = number.astype(np.uint64)
-    for part in (submit, start):
+    for part in parts:
         mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + part.astype(np.int64).astype(np.uint64)
         mixed ^= mixed >> np.uint64(30)
         mixed *= np.uint64(0xBF58476D1CE4E5B9)

@@ -1,5 +1,6 @@
 """Rows of real Slurm as Penstock's values. tests/fixtures/slurm/<release> holds what that release wrote."""
 
+import itertools
 import json
 import math
 import re
@@ -203,6 +204,13 @@ def test_accounting(read, facts):
     requeued = found[facts["requeued"]][0]  # of two runs the last
     assert (requeued.state, requeued.time_limit) == (JobState.CANCELLED, 5940.0)
     assert requeued.submit == float(cells("requeued", "Submit")[-1]) > float(cells("requeued", "Submit")[0])
+
+
+def test_accounting_in_any_order(read):
+    rows = records.split_rows(read("sacct.txt"), records.ACCOUNTING_FIELDS, MARK)
+    told = records.accounting_from_rows(rows)
+    for order in itertools.permutations(rows):
+        assert records.accounting_from_rows(order) == told
 
 
 def test_what_accounting_has_not_heard_yet_is_no_record():

@@ -54,6 +54,18 @@ def test_each_slice_is_asked_for_once_and_each_job_counted_in_the_one_in_which_i
     assert asked[2].endswith("-E 2025-01-18T12:00:00UTC")
 
 
+def test_the_sizes_of_a_job_may_end_in_several_slices(tmp_path, sacct):
+    first = record("MARK", State="RESIZING", NNodes=4, End=NOON + DAY - 5)
+    last = record("MARK", Submit=NOON + DAY - 5, Start=NOON + 60, End=NOON + DAY + 5, NNodes=1)
+    text = heading("MARK") + first + last
+    sacct(
+        "mark = next(word[12:] for word in argv if word.startswith('--delimiter='))\n"
+        f"sys.stdout.write({text!r}.replace('MARK', mark))"
+    )
+    found, report = ask(tmp_path)
+    assert found.column("end").tolist() == [DAY + 5] and found.column("nodes").tolist() == [4] and not report.left
+
+
 @pytest.mark.parametrize(
     ("body", "error", "said"),
     [

@@ -18,7 +18,9 @@ from penstock_lab.history.records import Broken, records_of
 from penstock_lab.history.rows import NEVER, Report
 from penstock_lab.history.times import Times
 
-TEXTS = st.text(st.characters(exclude_characters="@", exclude_categories=()), max_size=12)
+# Bytes that are no UTF-8, too, as they are read.
+LETTERS = st.characters(exclude_characters="@") | st.integers(0xDC80, 0xDCFF).map(chr)
+TEXTS = st.text(LETTERS, max_size=12)
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="@\n\r"), max_size=8)
 
 
@@ -58,6 +60,48 @@ def test_jobs_come_back_as_they_were(told):
             cells = runs[columns["id"][at], submit, "Unknown" if start == NEVER else submit + start]
             assert users[columns["user"][at]] == cells["User"] and submit + columns["end"][at] == cells["End"]
             assert names.setdefault(columns["name"][at], cells["JobName"]) == cells["JobName"]
+
+
+@st.composite
+def resized(draw: st.DrawFn) -> tuple[dict[str, int], list[dict[str, object]]]:
+    """A job that is resized and requeued at will: what is to be found of it by its runs, and its rows."""
+    number, whole = draw(st.integers(1, 5)) * 2, draw(st.booleans())  # 24.11 has all sizes start with the run
+    submit, runs, rows = NOON + draw(st.integers(0, 10**6)), {}, []
+    for _ in range(draw(st.integers(1, 3))):
+        start = at = submit + draw(st.integers(0, 10**5))
+        first, sizes = submit, draw(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 9)), min_size=1, max_size=4))
+        for place, (lasts, nodes) in enumerate(sizes):
+            over = place == len(sizes) - 1
+            rows.append(
+                {
+                    "JobIDRaw": number, "Submit": submit if place == 0 else at, "Eligible": submit,
+                    "Start": start if whole or place == 0 else at, "End": at + lasts, "NNodes": nodes,
+                    "State": "REQUEUED" if over else "RESIZING",
+                }
+            )  # fmt: skip
+            at += lasts
+        runs[number, first] = (start - first, at - first, sizes[0][1])
+        submit = at
+    rows[-1]["State"] = "COMPLETED"
+    return runs, rows
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_rows_of_resized_jobs_are_the_same_jobs_in_any_order(data):
+    told = data.draw(st.lists(resized(), min_size=1, max_size=3, unique_by=lambda one: one[1][0]["JobIDRaw"]))
+    others = data.draw(st.lists(jobs(), max_size=4, unique_by=lambda cells: cells["JobIDRaw"]))
+    others = [cells | {"JobIDRaw": 2 * int(str(cells["JobIDRaw"])) + 1} for cells in others]
+    rows = data.draw(st.permutations([*(row for _, rows in told for row in rows), *others]))
+    with tempfile.TemporaryDirectory() as folder:
+        found, report = imported(Path(folder), dump(*(record(**cells) for cells in rows)))
+        columns = [found.column(name).tolist() for name in ("id", "submit", "start", "end", "nodes")]
+    assert added_up(report) and not report.left
+    runs = {(job, submit): (start, end, nodes) for job, submit, start, end, nodes in zip(*columns, strict=True)}
+    assert {key: run for key, run in runs.items() if key[0] % 2 == 0} == {
+        k: v for one, _ in told for k, v in one.items()
+    }
+    assert found.jobs == len(runs)
 
 
 @settings(max_examples=150, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -73,6 +74,59 @@ def test_the_sizes_of_a_resized_job_are_one(tmp_path):
     found, report = imported(tmp_path, dump(*sizes))
     assert (found.column("start")[0], found.column("end")[0], found.column("nodes")[0]) == (60, 300, 1)
     assert found.column("flags")[0] == Flag.RESIZED and report.joined == {"another size of a resized job": 2}
+
+
+OTHERS = [record(JobIDRaw=n, Submit=NOON + n * 15, Start=NOON + n * 15 + 5) for n in (8, 10)]
+SIZES = {  # as `sacct -D` tells of a job that shrank from 4 nodes to 3 and to 1
+    "22.05, 26.05": [
+        record(State="RESIZING", NNodes=4, End=NOON + 120),
+        record(State="RESIZING", Submit=NOON + 120, Start=NOON + 120, End=NOON + 240, NNodes=3),
+        record(Submit=NOON + 240, Eligible=NOON + 240, Start=NOON + 240, NNodes=1),
+    ],
+    "24.11": [
+        record(State="RESIZING", NNodes=4, End=NOON + 120),
+        record(State="RESIZING", Submit=NOON + 120, End=NOON + 240, NNodes=3),
+        record(Submit=NOON + 240, Eligible=NOON + 240, NNodes=1),
+    ],
+}
+
+
+@pytest.mark.parametrize("release", SIZES)
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_the_sizes_are_one_job_wherever_they_stand(tmp_path, release, order):
+    rows = [SIZES[release][i] for i in order]
+    found, report = imported(tmp_path, dump(rows[0], OTHERS[0], rows[1], OTHERS[1], rows[2]))
+    at = found.column("id").tolist().index(7)
+    columns = ("submit", "eligible", "start", "end", "nodes", "flags")
+    assert [int(found.column(name)[at]) for name in columns] == [NOON, 0, 60, 360, 4, Flag.RESIZED]
+    assert found.jobs == 3 and report.joined == {"another size of a resized job": 2} and not report.left
+
+
+def test_the_runs_of_a_job_that_was_resized_and_requeued(tmp_path):
+    """Rows of a real 22.05, with the number of a resizer that was merged before."""
+    merged = record(State="RESIZING", Submit=NOON - 9000, Start=NOON - 9000, End=NOON - 8000, NNodes=0, AllocCPUS=0)
+    cut = record(State="REQUEUED", Submit=NOON + 120, Start=NOON + 120, End=NOON + 200, NNodes=3)
+    last = record(Submit=NOON + 200, Eligible=NOON + 320, Start=NOON + 330, End=NOON + 400)
+    found, report = imported(tmp_path, dump(last, cut, merged, SIZES["24.11"][0]))
+    assert found.column("submit").tolist() == [NOON, NOON + 200] and found.column("end").tolist() == [200, 200]
+    assert found.column("flags").tolist() == [Flag.RESIZED | Flag.CUT, 0]
+    assert {why: left.count for why, left in report.left.items()} == {Reason.HALF_RESIZED: 1}
+
+
+def test_components_are_one_job_wherever_they_stand(tmp_path):
+    parts = [record(JobIDRaw=5 + i, JobID=f"5+{i}", NNodes=1 + i, AllocCPUS=2) for i in range(3)]
+    again = [
+        record(JobIDRaw=5 + i, JobID=f"5+{i}", Submit=NOON + 900, Start=NOON + 960, End=NOON + 990) for i in (0, 1)
+    ]
+    found, report = imported(tmp_path, dump(parts[1], again[1], record(JobIDRaw=9), parts[2], again[0], parts[0]))
+    assert (found.column("id") * 100 + found.column("nodes")).tolist() in ([506, 902, 504], [902, 506, 504])
+    assert report.joined == {"a component of a heterogeneous job": 3} and not report.left
+
+
+def test_a_resized_job_in_two_dumps_counts_once(tmp_path):
+    found, report = imported(tmp_path, dump(*SIZES["24.11"], *SIZES["24.11"]))
+    assert found.jobs == 1 and found.column("end").tolist() == [360]
+    assert report.left[Reason.TWICE].count == 3
 
 
 def test_a_resized_job_without_its_last_size_is_left_out(tmp_path):

@@ -72,7 +72,7 @@ def test_what_fails_leaves_what_was_there(tmp_path, monkeypatch):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Spill, "_order", interrupted)
+    monkeypatch.setattr(Spill, "_distinct", interrupted)
     with pytest.raises(KeyboardInterrupt):
         imported(tmp_path, TEXT, skip_bad=True)
     assert found.path.read_bytes() == before
