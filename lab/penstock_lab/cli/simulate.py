@@ -14,7 +14,7 @@ from penstock_lab.cli.simulate_model import model
 from penstock_lab.cli.simulate_sweep import sweep
 from penstock_lab.sim.replay import POLICIES, TIES, replay
 from penstock_lab.sim.score import score
-from penstock_lab.sim.swf import ESTIMATES, FILTERS, load
+from penstock_lab.sim.swf import ESTIMATES, FILTERS, load, machine_procs
 from penstock_lab.sim.swfout import Fate, write_outcome
 
 __all__ = ["simulate"]
@@ -27,7 +27,7 @@ def simulate() -> None:
 
 @simulate.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@whole("procs", "Processors of the machine (required).", missing="how many processors has the machine?")
+@whole("procs", "Processors of the machine. [default: what the log's header says]")
 @choice("policy", tuple(POLICIES), "easy", "Who may overtake whom.")
 @choice("estimates", ESTIMATES, "user", "Requested times, or the run times that they should have been.")
 @choice("filter", FILTERS, "strong", "Which records are replayed.")
@@ -37,7 +37,7 @@ def simulate() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def swf(
     file: Path,
-    procs: int,
+    procs: int | None,
     policy: str,
     estimates: str,
     filter: str,
@@ -66,6 +66,8 @@ def swf(
     every job. Waits are whole seconds; the bounded slowdown's threshold is 10 s.
     """
     check_read_twice(file, out)
+    said = procs is None
+    procs = machine_procs(file) if procs is None else procs
     log = load(file, procs, filter, estimates, skip_bad)
     starts = replay(log.trace, procs, policy, ties)
     result = score(log.trace, starts, procs)
@@ -101,6 +103,8 @@ def swf(
         return
     if log.bad:
         click.echo(f"{log.bad} bad lines left out; the first: {log.first_bad}", err=True)
+    if said:
+        click.echo(f"processors             {procs}, as the log's header says")
     click.echo(f"n                      {result.jobs} of {log.records} records")
     click.echo(f"mean wait              {result.mean_wait:.4f} s")
     click.echo(f"mean bounded slowdown  {result.mean_slowdown:.5f}")

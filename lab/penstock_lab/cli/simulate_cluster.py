@@ -21,7 +21,7 @@ from penstock_lab.mock.model import ClusterConfig, Failures, Scheduler, Weights
 from penstock_lab.sim.cluster import run
 from penstock_lab.sim.clusterlog import check_failures, fates_of, jobs_of, measure
 from penstock_lab.sim.estimates import FORMS, parse_estimates
-from penstock_lab.sim.swf import FILTERS, load
+from penstock_lab.sim.swf import FILTERS, SwfReader, header_procs, load
 from penstock_lab.sim.swfout import Fate, write_outcome, write_workload
 from penstock_lab.sim.trace import Trace
 from penstock_lab.sim.workloads import KINDS, LOADS, MAX_JOBS, MAX_LOAD, MODELS, Workload, generate
@@ -79,13 +79,27 @@ def _check_given(context: click.Context, what: dict[str, str]) -> None:
             raise UserError(f"--{name.replace('_', '-')} {why}")
 
 
+def _nodes_of(file: Path | None, cpus_per_node: int) -> int:
+    if file is None or file.is_fifo():
+        raise UserError("--nodes is missing: how many nodes has the cluster?")
+    procs = header_procs(SwfReader(file, skip_bad=True).read_header())
+    if procs is None:
+        raise UserError(f"--nodes is missing, and {file} does not say how large its machine is (; MaxProcs:)")
+    nodes = -(-procs // cpus_per_node)
+    if nodes > _MAX_NODES:
+        raise UserError(
+            f"{file} is of {procs} processors: give --cpus-per-node, a cluster has {_MAX_NODES} nodes at most"
+        )
+    return nodes
+
+
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--model", "model", metavar="|".join(MODELS), help="Jobs of a workload model instead of a log.")
 @whole("jobs", "Model: how many jobs.", most=MAX_JOBS, default=5000)
 @number("load", "Model: offered load, such as 0.8. [default: the model's own]", 0, MAX_LOAD, LOADS)
 @choice("kinds", tuple(KINDS), "both", "lublin: which classes of jobs.")
-@whole("nodes", "Nodes of the cluster (required).", most=_MAX_NODES, missing="how many nodes has the cluster?")
+@whole("nodes", "Nodes of the cluster. [default: those that hold the log's processors]", most=_MAX_NODES)
 @whole("cpus-per-node", "CPUs of each; a job gets as many whole nodes as hold its processors.", most=4096, default=1)
 @formerly("--scheduler", "--policy", "policy", type=click.Choice([s.value for s in Scheduler]))
 @choice("policy", tuple(s.value for s in Scheduler), "easy", "Who may overtake whom.")
@@ -126,7 +140,7 @@ def cluster(
     jobs: int,
     load: float | None,
     kinds: str,
-    nodes: int,
+    nodes: int | None,
     cpus_per_node: int,
     policy: str,
     estimates: str | None,
@@ -162,6 +176,8 @@ def cluster(
         raise UserError("--filter singh needs --estimates actual: it keeps jobs without a usable requested time")
     if file is not None:
         check_read_twice(file, out)
+    if nodes is None:
+        nodes = _nodes_of(file, cpus_per_node)
     _check_free(reserved, nodes)
     source = _source(file, model, jobs, nodes * cpus_per_node, seed, load, kinds, filter, skip_bad, dependencies)
     trace = source.trace

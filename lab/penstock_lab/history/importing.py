@@ -19,14 +19,14 @@ from penstock_lab.history.records import Broken, records_of
 from penstock_lab.history.rows import Reason, Report
 from penstock_lab.history.sacct import BadHeading, Parser
 from penstock_lab.history.store import Spill
-from penstock_lab.history.swfrows import header_number, rows_of
+from penstock_lab.history.swfrows import rows_of
 from penstock_lab.history.times import Times
 from penstock_lab.sim.lines import lines_of
-from penstock_lab.sim.swf import SwfReader
+from penstock_lab.sim.swf import SwfReader, header_number, header_procs
 
 __all__ = ["Live", "Options", "import_history"]
 
-_LOG: Final = re.compile(rb"\s*(;|-?[0-9.]+(\s+-?[0-9.eE+]+){17}\s*$)")
+_LOG: Final = re.compile(rb"\s*(;|-?[0-9.]+(\s+-?[0-9.eE+-]+){17}(\s|$))")
 _MOST_BLANK: Final = 100
 _BITS: Final = 40  # of a place: so many for the line, the rest for the source
 
@@ -98,10 +98,13 @@ class _Import:
 
     def _where(self, place: int) -> str:
         number, line = place >> _BITS, place & (1 << _BITS) - 1
-        if self._options.key is not None:  # a path may tell whose it is
-            return f"source {number + 1} line {line}"
+        return f"{self._named(number)} line {line}"
+
+    def _named(self, number: int) -> str:
+        # A path may tell whose it is.
         source = self._sources[number]
-        return f"sacct line {line}" if isinstance(source, Live) else f"{source} line {line}"
+        named = "sacct" if isinstance(source, Live) else str(source)
+        return f"source {number + 1}" if self._options.key is not None else named
 
     def _read(self, number: int, source: Path | Live, spill: Spill) -> str:
         if isinstance(source, Live):
@@ -128,7 +131,9 @@ class _Import:
             at = re.search(r" line ([0-9]+): ", reader.first_bad)
             said: int | str = number << _BITS | int(at[1]) if at and self._options.key is not None else reader.first_bad
             report.leave(Reason.UNREADABLE, said, reader.bad)
-        procs = header_number(reader, "MaxProcs")
+        if header_number(reader.header, "UnixStartTime") is None:
+            report.notes.append(f"{self._named(number)} has no UnixStartTime: its times count from 1970")
+        procs = header_procs(reader.header)
         if procs:
             self._machine = {"cpus": procs, "nodes": procs, "cpus_per_node": 1}
 

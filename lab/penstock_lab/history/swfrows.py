@@ -7,28 +7,18 @@ the executable for the job's name. Status 5 with a run time of 0 or less is a jo
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from penstock.api import JobState
 from penstock_lab.history.rows import NEVER, NONE, Reason, Row
-from penstock_lab.sim.swf import Record, SwfReader
+from penstock_lab.sim.swf import Record, SwfReader, header_number
 
-__all__ = ["header_number", "rows_of"]
+__all__ = ["rows_of"]
 
 _WAIT, _MEMORY, _STATUS, _USER, _GROUP, _PROGRAM, _QUEUE, _PARTITION = 2, 9, 10, 11, 12, 13, 14, 15
 _STATES: Final = {b"1": JobState.COMPLETED, b"0": JobState.FAILED, b"5": JobState.CANCELLED}
 _FAR: Final = 1e12
-
-
-def header_number(reader: SwfReader, key: str) -> int | None:
-    """A whole number of the header, such as MaxProcs; None where it does not say."""
-    for text in reader.header:
-        found = re.match(rf";\s*{key}:\s*([0-9]{{1,15}})(?=\s|$)", text)
-        if found:
-            return int(found[1])
-    return None
 
 
 def rows_of(reader: SwfReader) -> Iterator[tuple[int, Row | str]]:
@@ -36,7 +26,7 @@ def rows_of(reader: SwfReader) -> Iterator[tuple[int, Row | str]]:
     epoch: int | None = None
     for record in reader:
         if epoch is None:
-            epoch = header_number(reader, "UnixStartTime") or 0
+            epoch = header_number(reader.header, "UnixStartTime") or 0
         yield record.line, _row(record, epoch)
 
 

@@ -16,6 +16,8 @@ from penstock.slurm.parse import ParseError, parse_time
 __all__ = ["Times"]
 
 _SECONDS: Final = {f":{second:02d}": second for second in range(60)} | {"": 0}
+_UNSET: Final = 2 * 86400
+"""Some programs write 1970 where no time is set, each in its own zone."""
 _REMEMBERED: Final = 200_000  # minutes: four months
 
 
@@ -34,9 +36,11 @@ class Times:
 
     def read(self, text: str) -> int | None:
         """Seconds since the epoch; None for "not yet". Raises ParseError."""
-        if text.isdigit() and text.isascii():
-            return int(text) or None
-        return self._read(text, 0)
+        return self._told(text, 0)
+
+    def _told(self, text: str, fold: int) -> int | None:
+        at = int(text) if text.isdigit() and text.isascii() else self._read(text, fold)
+        return None if at is None or at < _UNSET else at
 
     def _read(self, text: str, fold: int) -> int | None:
         both = self._minutes.get(text[:16])
@@ -66,7 +70,7 @@ class Times:
 
         Of several ways that make sense the one counts in which start and end (the last two) are as far apart as it ran.
         """
-        ways = [sorted({self.read(text), self._again(text)}, key=lambda at: at or 0) for text in texts]
+        ways = [sorted({self._told(text, 0), self._told(text, 1)}, key=lambda at: at or 0) for text in texts]
 
         def wrong(way: Iterable[int | None]) -> tuple[bool, int]:
             found = list(way)
@@ -76,6 +80,3 @@ class Times:
             return known != sorted(known), off
 
         return list(min(product(*ways), key=wrong))
-
-    def _again(self, text: str) -> int | None:
-        return self.read(text) if text.isdigit() else self._read(text, 1)

@@ -21,7 +21,7 @@ from penstock.errors import UserError
 from penstock.waits.bounds import LEAST
 from penstock.waits.queue_view import NewJob, Past, QueueCounts, QueuedJob, View, look
 from penstock.waits.run_times import RunTimes
-from penstock_lab.sim.swf import SwfReader
+from penstock_lab.sim.swf import SwfReader, header_procs
 
 __all__ = ["Started", "Submission", "Submitted", "read", "walk"]
 
@@ -88,12 +88,10 @@ def read(path: Path) -> tuple[list[Submission], int]:
 
 
 def _max_procs(path: Path, header: list[str]) -> int:
-    for line in header:
-        key, _, value = line.lstrip("; ").partition(":")
-        words = value.split()
-        if key == "MaxProcs" and words and words[0].isdecimal() and int(words[0]) > 0:
-            return int(words[0])
-    raise UserError(f"{path}: its header has no `; MaxProcs: N`, so the size of the machine is not known")
+    procs = header_procs(header)
+    if procs is None:
+        raise UserError(f"{path}: its header has no `; MaxProcs: N`, so the size of the machine is not known")
+    return procs
 
 
 class _State:

@@ -2,7 +2,9 @@
 
 A log is text, often compressed with gzip: comments that begin with `;`, then one line per job with 18 numbers apart by
 blanks (Feitelson, https://www.cs.huji.ac.il/labs/parallel/workload/swf.html; Chapin et al., JSSPP 1999). -1 is "not
-known". Logs are read as a stream; a line is in memory only while it is looked at.
+known". Some programs write more fields, which are left alone, and times with fractions: submit times are rounded down,
+run and requested times up, so that none becomes 0. Logs are read as a stream; a line is in memory only while it is
+looked at.
 
 Logs have histories. A line that is not what it should be is an error that names the file, the line and the field, or,
 with `skip_bad`, is counted and left out. A file that is damaged as a whole (cut off, not gzip after all) is always an
@@ -11,8 +13,9 @@ error.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,25 +24,44 @@ from penstock.errors import UserError
 from penstock_lab.sim.lines import lines_of
 from penstock_lab.sim.trace import Trace
 
-__all__ = ["ESTIMATES", "FILTERS", "Log", "Record", "SwfReader", "kept", "load", "machine_procs"]
+__all__ = [
+    "ESTIMATES",
+    "FIELDS",
+    "FILTERS",
+    "Log",
+    "Record",
+    "SwfReader",
+    "header_number",
+    "header_procs",
+    "kept",
+    "load",
+    "machine_procs",
+]
 
 FILTERS: Final = ("strong", "singh")
 ESTIMATES: Final = ("actual", "user")
 
-_FIELDS: Final = (
+_NAMES: Final = (
     "job number", "submit time", "wait time", "run time", "allocated processors", "average CPU time", "used memory",
     "requested processors", "requested time", "requested memory", "status", "user", "group", "executable", "queue",
     "partition", "preceding job", "think time",
 )  # fmt: skip
-_WHOLE: Final = (0, 1, 3, 4, 7, 8)
-"""Fields that a replay uses; they are whole numbers (12.00 counts as one)."""
+FIELDS: Final = len(_NAMES)
+"""How many numbers the format has for a job."""
+_WHOLE: Final = (0, 4, 7)
+"""Fields that a replay uses and that are whole numbers (12.00 counts as one)."""
+_TIMES: Final = (1, 3, 8)
+"""Fields that a replay uses in whole seconds."""
 
 _WHOLE_NUMBER: Final = rb"(-?[0-9]{1,15})(?:\.0*)?"
+_TIME: Final = rb"(-?(?:[0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)"
+_FAR: Final = 10**15
 # One way only to read each number: a line of the wrong length would else be tried in all of them.
 _NUMBER: Final = rb"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
-_LINE: Final = re.compile(
-    rb"\s*" + rb"\s+".join(_WHOLE_NUMBER if i in _WHOLE else _NUMBER for i in range(len(_FIELDS))) + rb"\s*"
-)
+_FORMS: Final = tuple(_WHOLE_NUMBER if i in _WHOLE else _TIME if i in _TIMES else _NUMBER for i in range(FIELDS))
+_LINE: Final = re.compile(rb"\s*" + rb"\s+".join(_FORMS) + rb"\s*")
+# Not as many more as another job has.
+_WIDER: Final = re.compile(rb"\s*" + rb"\s+".join(_FORMS) + rb"(?:\s+\S+){1,%d}\s*" % (FIELDS - 1))
 _MAX_HEADER: Final = 10000
 
 
@@ -75,18 +97,31 @@ class SwfReader:
     def __iter__(self) -> Iterator[Record]:
         self.header, self.records, self.bad, self.first_bad = [], 0, 0, ""
         match = _LINE.fullmatch
+        width = 0
         for line, raw in lines_of(self.path, "a workload log"):
             found = match(raw)
+            if not found and raw[:1] != b";" and (not self.records or len(raw.split()) == width):
+                found = _WIDER.fullmatch(raw)
+                width = len(raw.split()) if found else width  # the first job says how many fields there are
             if found:
+                number, submit, run, allocated, requested, limit = found.groups()
+                times = _seconds(submit, math.floor), _seconds(run, math.ceil), _seconds(limit, math.ceil)
+                if max(times) >= _FAR:
+                    self.reject(line, "a time has more than 15 digits")
+                    continue
                 self.records += 1
-                number, submit, run, allocated, requested, limit = map(int, found.groups())
-                yield Record(line, raw, number, submit, run, allocated, requested, limit)
+                yield Record(line, raw, int(number), *times[:2], int(allocated), int(requested), times[2])
             elif raw[:1] == b";" and _is_text(raw):
                 if not self.records and len(self.header) < _MAX_HEADER:
                     self.header.append(raw.decode().rstrip())
             elif raw.strip():
                 cut = "" if raw.endswith(b"\n") else "; the file ends in this line and may be cut off"
                 self.reject(line, _what_is_wrong(raw) + cut)
+
+    def read_header(self) -> list[str]:
+        """The header, without the records."""
+        next(iter(self), None)
+        return self.header
 
     def reject(self, line: int, what: str) -> None:
         """This line cannot be used: count it, or raise UserError."""
@@ -95,6 +130,10 @@ class SwfReader:
             raise UserError(f"{message} (--skip-bad leaves such lines out)")
         self.bad += 1
         self.first_bad = self.first_bad or message
+
+
+def _seconds(text: bytes, rounded: Callable[[float], int]) -> int:
+    return int(text) if text.isdigit() else rounded(float(text))
 
 
 def _is_text(raw: bytes) -> bool:
@@ -109,13 +148,13 @@ def _what_is_wrong(raw: bytes) -> str:
     if not _is_text(raw):
         return "not UTF-8 text"
     fields = raw.split()
-    if len(fields) != len(_FIELDS):
-        return f"{len(fields)} fields where a job has {len(_FIELDS)}"
+    if len(fields) != FIELDS:
+        return f"{len(fields)} fields where a job has {FIELDS}"
     for i, text in enumerate(fields):
-        wanted = _WHOLE_NUMBER if i in _WHOLE else _NUMBER
-        if not re.fullmatch(wanted, text):
-            kind = "a whole number of at most 15 digits" if i in _WHOLE else "a number"
-            return f"field {i + 1} ({_FIELDS[i]}) is {text.decode()[:40]!r}, not {kind}"
+        if not re.fullmatch(_FORMS[i], text):
+            kind = "a whole number of" if i in _WHOLE else "a number of" if i in _TIMES else "a number"
+            kind += " at most 15 digits" if kind.endswith("of") else ""
+            return f"field {i + 1} ({_NAMES[i]}) is {text.decode()[:40]!r}, not {kind}"
     return "a character between the fields is not a blank"
 
 
@@ -170,10 +209,23 @@ def load(
             preceding[job.number] = before
     if not trace:
         what = f"{reader.records} records, {reader.bad} bad lines, filter {keep} for {procs} processors"
-        raise UserError(f"{path}: no job to replay ({what})")
+        raise UserError(f"{path}: no job to replay ({what}){_hint(path, procs, keep)}")
     trace.sort()
     dropped = reader.records - len(trace)
     return Log(trace, preceding, reader.records, dropped, reader.bad, reader.first_bad)
+
+
+def _hint(path: Path, procs: int, keep: str) -> str:
+    """What would replay a log that has jobs, but none with a requested time."""
+    if keep != "strong" or not path.is_file():
+        return ""
+    ran = [job for job in SwfReader(path, skip_bad=True) if job.run > 0 and job.submit >= 0]
+    if not ran:
+        return ""
+    if all(job.limit <= 0 for job in ran):
+        return ": its jobs have no requested times; --estimates actual --filter singh takes their run times"
+    fewest = min(max(job.allocated, job.requested) for job in ran)
+    return f": each needs more processors, {fewest} or more" if fewest > procs else ""
 
 
 def _preceding(raw: bytes) -> int:
@@ -207,11 +259,25 @@ def kept(reader: SwfReader, procs: int, keep: str) -> Iterator[Record]:
 
 
 def machine_procs(path: Path) -> int:
-    """How many processors the log's machine has, by the header line MaxProcs. UserError when it does not say."""
-    reader = SwfReader(path, skip_bad=True)
-    next(iter(reader), None)
-    for text in reader.header:
-        found = re.match(r";\s*MaxProcs:\s*([1-9][0-9]{0,8})(?=\s|$)", text)
+    """How many processors the log's machine has, by its header. UserError when it does not say."""
+    if path.is_fifo():
+        raise UserError(f"{path} can be read only once: give --procs")
+    procs = header_procs(SwfReader(path, skip_bad=True).read_header())
+    if procs is None:
+        raise UserError(f"{path} does not say how many processors its machine has (; MaxProcs:): give --procs")
+    return procs
+
+
+def header_procs(header: Iterable[str]) -> int | None:
+    """The processors of the machine by the header of its log: MaxProcs, else MaxNodes; None where it has neither."""
+    found = [header_number(header, key) for key in ("MaxProcs", "MaxNodes")]
+    return next((procs for procs in found if procs), None)
+
+
+def header_number(header: Iterable[str], key: str) -> int | None:
+    """A whole number of a log's header; None where it does not say."""
+    for text in header:
+        found = re.match(rf";\s*{key}:\s*([0-9]{{1,15}})(?=\s|$)", text)
         if found:
             return int(found[1])
-    raise UserError(f"{path} does not say how many processors its machine has (; MaxProcs:): give --procs")
+    return None

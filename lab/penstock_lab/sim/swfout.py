@@ -14,7 +14,7 @@ from typing import IO, cast
 
 from penstock.errors import UserError
 from penstock.host.files import replacing
-from penstock_lab.sim.swf import SwfReader, kept
+from penstock_lab.sim.swf import FIELDS, SwfReader, kept
 from penstock_lab.sim.workloads.base import Workload
 
 __all__ = ["Fate", "whole_file", "write_outcome", "write_workload"]
@@ -54,7 +54,7 @@ def write_outcome(
             fate = left.pop(job.number, None)
             if fate is None:  # a job number that was there before
                 continue
-            fields = job.raw.split()
+            fields = job.raw.split()[:FIELDS]
             fields[2:5] = (b"%d" % value for value in (fate.wait, fate.run, fate.procs))
             if fate.status is not None:
                 fields[10] = b"%d" % fate.status

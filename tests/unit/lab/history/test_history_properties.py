@@ -19,7 +19,7 @@ from penstock_lab.history.rows import NEVER, Report
 from penstock_lab.history.times import Times
 
 # Bytes that are no UTF-8, too, as they are read.
-LETTERS = st.characters(exclude_characters="@") | st.integers(0xDC80, 0xDCFF).map(chr)
+LETTERS = st.characters(codec="utf-8", exclude_characters="@") | st.integers(0xDC80, 0xDCFF).map(chr)
 TEXTS = st.text(LETTERS, max_size=12)
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="@\n\r"), max_size=8)
 

@@ -15,6 +15,8 @@ from penstock_lab.history.importing import Options, import_history
 from penstock_lab.history.rows import Flag, Reason
 from penstock_lab.history.sacct import FIELDS
 
+ZONE = ZoneInfo("Europe/Berlin")
+
 
 def test_a_usual_job(tmp_path):
     assert job(tmp_path, dump(record())) == {
@@ -164,6 +166,27 @@ def test_a_job_that_was_cancelled_while_it_waited_never_started(tmp_path, start)
     assert (found["start"], found["end"], found["eligible"], found["cpus"]) == (-1, 90, 0, 8)
 
 
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"Start": "1970-01-01T01:00:00"}, Reason.NO_START),
+        ({"End": "1970-01-01T00:00:00Z"}, Reason.NO_END),
+        ({"Submit": "1969-12-31T19:00:00"}, Reason.NO_SUBMIT),
+        ({"Start": "7200"}, Reason.NO_START),
+    ],
+)
+def test_1970_is_no_time(tmp_path, cells, reason):
+    """Some programs write it where no time is set, each in its own zone."""
+    found, report = imported(tmp_path, dump(record(JobIDRaw=1), record(**cells)), zone=ZONE)
+    assert found.column("id").tolist() == [1] and list(report.left) == [reason]
+
+
+def test_a_job_that_never_started_may_have_1970_as_its_start(tmp_path):
+    cells = {"State": "CANCELLED", "Start": "1970-01-01T01:00:00", "End": NOON + 90, "Eligible": "1970-01-01T01:00:00"}
+    found = job(tmp_path, dump(record(**cells)), zone=ZONE)
+    assert (found["start"], found["eligible"], found["end"]) == (-1, 0, 90)
+
+
 def test_a_job_that_was_cancelled_while_it_ran_did(tmp_path):
     assert job(tmp_path, dump(record(State="CANCELLED by 1000")))["start"] == 60
 
@@ -269,9 +292,6 @@ def test_several_clusters_need_a_choice(tmp_path):
         imported(tmp_path, text)
     found, report = imported(tmp_path, text, cluster="small")
     assert found.column("id").tolist() == [8] and report.left[Reason.ELSEWHERE].count == 1
-
-
-ZONE = ZoneInfo("Europe/Berlin")
 
 
 def test_local_times_are_read_in_the_zone_that_is_named(tmp_path):

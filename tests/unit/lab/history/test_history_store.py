@@ -123,6 +123,15 @@ def test_a_log_of_the_archive_is_what_its_records_say(tmp_path):
     assert report.left["no wait"].first == f"{source} line 5"
 
 
+def test_a_log_with_fractions_and_little_of_a_header(tmp_path):
+    source = tmp_path / "log.swf"
+    source.write_text("; MaxNodes: 8\n1 0.0 0.5 88.5 1 -1 -1 1 149.0 -1 1 -1 -1 -1 -1 -1 -1 -1\n")
+    report = import_history([source], tmp_path / "b.history", Options())
+    small = History(tmp_path / "b.history")
+    assert small.about["machine"]["cpus"] == 8 and small.column("end").tolist() == [89]
+    assert report.notes == [f"{source} has no UnixStartTime: its times count from 1970"]
+
+
 @pytest.mark.skipif("PENSTOCK_TRACES" not in os.environ, reason="PENSTOCK_TRACES names no folder with logs")
 def test_the_logs_of_the_archive(tmp_path):
     for path in traces():

@@ -206,6 +206,18 @@ def test_the_log_that_is_read_is_not_replaced(tmp_path):
     assert path.read_bytes() == before
 
 
+def test_a_log_says_how_large_its_machine_is(tmp_path):
+    path = tmp_path / "l.swf"
+    write_workload(path, generate("lublin", 20, 10, 1), 10)
+    whole = [command(path, "--cpus-per-node", 4, *nodes) for nodes in ((), ("--nodes", 3))]
+    assert whole[0] == whole[1] and whole[0][0] == 0
+    path.write_text(path.read_text().replace("; Max", "; max"))
+    code, _, message = command(path)
+    assert (code, message) == (
+        2, f"--nodes is missing, and {path} does not say how large its machine is (; MaxProcs:)"
+    )  # fmt: skip
+
+
 def test_what_is_no_file_is_not_replaced(tmp_path):
     path, pipe = tmp_path / "l.swf", tmp_path / "pipe"
     write_workload(path, generate("lublin", 20, 4, 1), 4)
@@ -218,7 +230,8 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ((), "--nodes is missing: how many nodes has the cluster?"),
+        ((), "give either a log or --model"),
+        (("--model", "lublin"), "--nodes is missing: how many nodes has the cluster?"),
         (("--nodes", "0"), "--nodes must be a whole number from 1"),
         (("--nodes", "4"), "give either a log or --model"),
         (("x.swf", "--nodes", "4", "--model", "lublin"), "give either a log or --model"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import subprocess
 import sys
@@ -105,11 +106,12 @@ def test_jobs_out_of_order_are_put_in_order(log):
 BAD = [
     ("1 2 3\n", "3 fields where a job has 18"),
     (line().replace(" 7 2 ", " 7 2 2 "), "19 fields where a job has 18"),
-    (line(submit="x"), r"field 2 \(submit time\) is 'x', not a whole number"),
-    (line(run="1.5"), r"field 4 \(run time\) is '1.5', not a whole number"),
+    (line(submit="x"), r"field 2 \(submit time\) is 'x', not a number"),
+    (line(procs="1.5"), r"field 5 \(allocated processors\) is '1.5', not a whole number"),
+    (line(run="1e30"), "a time has more than 15 digits"),
     (line(run="nan"), r"field 4 \(run time\) is 'nan'"),
     (line(number="1_0"), r"field 1 \(job number\)"),
-    (line(limit="9" * 5000), r"field 9 \(requested time\) is '9{40}', not a whole number of at most 15 digits"),
+    (line(limit="9" * 5000), r"field 9 \(requested time\) is '9{40}', not a number of at most 15 digits"),
     (line(cpu="1.2.3"), r"field 6 \(average CPU time\) is '1.2.3', not a number"),
     (line(submit="١"), r"field 2 \(submit time\) is '١'"),
     (line().replace(" ", "\0", 1), "17 fields"),
@@ -131,6 +133,59 @@ def test_a_damaged_line_is_named_or_counted(log, bad, says):
 
 def test_whole_numbers_may_be_written_as_floats(log):
     assert jobs(load(log(line(1, "5.0", "10.00")), 4)) == [(1, 5, 10, 1, 20)]
+
+
+BATSIM = """\
+1 0.0 0.0 88.5 1 -1 -1 1 149.0 -1 1 -1 -1 -1 -1 -1 -1 -1
+2 4.709 0.0 265.8 2 -1 -1 2 399.0 -1 1 -1 -1 -1 -1 -1 -1 -1
+3 16.0039 -0.0 6.61 8 -1 -1 8 67.0 -1 1 -1 -1 -1 -1 -1 -1 -1
+"""
+
+
+def test_a_log_with_fractions_as_batsim_writes_it(log):
+    assert jobs(load(log(BATSIM), 8)) == [(1, 0, 89, 1, 149), (2, 4, 266, 2, 399), (3, 16, 7, 8, 67)]
+
+
+@given(st.just(0.0) | st.floats(1e-9, 1e9), st.floats(1e-9, 1e6), st.integers(0, 16))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_fractions_are_rounded_to_whole_seconds(log, submit, run, digits):
+    run_text = f"{run:.{digits}f}" if float(f"{run:.{digits}f}") > 0 else f"{run:.3e}"
+    (job,) = jobs(load(log(line(1, repr(submit), run_text, limit=run_text)), 4))
+    assert job == (1, math.floor(submit), math.ceil(float(run_text)), 1, math.ceil(float(run_text)))
+
+
+def test_further_fields_are_left_alone(log, tmp_path):
+    wide = [line(i, i).replace("\n", " 4 x -1\n") for i in range(1, 4)]
+    path = log(*wide, line(4, 4))
+    assert [j[0] for j in jobs(load(path, 4))] == [1, 2, 3, 4]
+    write_outcome(tmp_path / "out.swf", path, {i: Fate(0, 10, 1, None) for i in range(1, 5)}, 4)
+    assert all(len(record.raw.split()) == 18 for record in SwfReader(tmp_path / "out.swf"))
+    other = line(5, 5).replace("\n", " 4 x\n")
+    with pytest.raises(UserError, match="line 4: 20 fields where a job has 18"):
+        load(log(wide[0], other), 4)
+
+
+@pytest.mark.parametrize(
+    ("header", "procs"), [("; MaxProcs: 12\n; MaxNodes: 3\n", 12), ("; MaxNodes: 3\n", 3), ("; MaxProcs: 0\n", None)]
+)
+def test_the_header_says_how_large_the_machine_is(log, header, procs):
+    path = log(line(1), header=header)
+    ended = run(path)
+    if procs is None:
+        assert (ended.returncode, "give --procs" in ended.stderr) == (2, True)
+        return
+    assert machine_procs(path) == procs
+    shown = run(path, "--procs", procs).stdout
+    assert ended.stdout == f"processors             {procs}, as the log's header says\n{shown}"
+
+
+def test_a_log_without_jobs_to_replay_says_what_would_be(log):
+    with pytest.raises(UserError, match=r"; --estimates actual --filter singh takes their run times$"):
+        load(log(line(1, limit=-1), line(2, limit=0)), 4)
+    with pytest.raises(UserError, match=r": each needs more processors, 6 or more$"):
+        load(log(line(1, procs=9), line(2, procs=6)), 4)
+    with pytest.raises(UserError, match=r"for 4 processors\)$"):
+        load(log(line(1, run=0)), 4)
 
 
 def test_numbers_that_fall_back_and_repeat_later_are_found(log):
@@ -261,7 +316,7 @@ def test_the_command_prints_the_figures_and_writes_the_log(log, tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ((), "--procs is missing"),
+        ((), "a.swf does not say how many processors its machine has (; MaxProcs:): give --procs"),
         (("--procs", "0"), "--procs must be a whole number from 1"),
         (("--procs", "many"), "not 'many'"),
         (("--procs", "9" * 30), "--procs must be"),
