@@ -333,7 +333,7 @@ def report(windows: Sequence[ElasticWindow]) -> Iterator[str]:
     minutes = "/".join(f"{lasts / 60:g}" for lasts in sorted({w.lasts for w in windows}))
     uses = "/".join(sorted({w.use for w in windows}))
     yield f"{uses}: {len(windows)} pairs, of {minutes} minutes on {NODES} nodes, load of the rivals {LOAD:g}"
-    met = "reached" if share.value >= GOAL else "missed" if share.high < GOAL else "not decided"
+    met = "reached" if share.low >= GOAL else "missed" if share.high < GOAL else "not decided"
     yield f"of the idle node time used by tasks     {share.told()}   goal {GOAL:g}: {met}"
     yield f"of the idle node time held              {lent.told()}"
     yield f"idle without it, of seven nodes         {mean_of([w.idle / (7 * w.lasts) for w in windows]).told()}"

@@ -52,8 +52,8 @@ def pairs(out: Path | None, tell: Callable[[str], None], protocol: Protocol | No
         "resampled), and of single windows' makespans the median and the 95th percentile. Later waits are the "
         "perceived waits of all jobs but the first. The best merge in hindsight runs neighbouring stages in one job, "
         "chosen for each window when all merges have been seen: of all, and of those that take at most 1.01 of the "
-        "plain chain's core-hours. Of chains of more than five stages not all merges are tried. A goal is missed "
-        "only when the whole interval lies above it."
+        "plain chain's core-hours. Of chains of more than five stages not all merges are tried. A goal is reached "
+        "or missed where the whole interval lies on one side of it."
     )
     return Chapter(
         "pairs",

@@ -41,8 +41,15 @@ class Goal:
 
     @property
     def reached(self) -> bool:
-        """Whether it is. With an interval only one that lies above the goal as a whole says that it is not."""
-        return (self.value if self.low is None else self.low) <= self.at_most
+        """Whether it is: with an interval, whether all of it is."""
+        return (self.value if self.high is None else self.high) <= self.at_most
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is, in words. An interval with the goal in it does not tell."""
+        if self.reached:
+            return "yes"
+        return "not decided" if self.low is not None and self.low <= self.at_most else "NO"
 
     @property
     def measured(self) -> str:
@@ -67,7 +74,7 @@ class Chapter:
         """Its tables, that of the goals first."""
         if not self.goals:
             return tuple(self.tables)
-        cells = [(g.where, g.what, g.measured, f"{g.at_most:g}", "yes" if g.reached else "NO") for g in self.goals]
+        cells = [(g.where, g.what, g.measured, f"{g.at_most:g}", g.verdict) for g in self.goals]
         return (Table("Goals", ("where", "what", "measured", "at most", "reached"), cells), *self.tables)
 
     def told(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from penstock_lab.paired.forks import in_forks
 from penstock_lab.paired.table import BEST, NOBODY, regret, rows
 from penstock_lab.paired.ways import Outcome, contiguous_cuts, plain, seconds_of, seeded, under_agent
 from penstock_lab.paired.windows import ALONE, MERGED, PLAIN, SEEDED, Case, Window
-from penstock_lab.papers.report import Goal
+from penstock_lab.papers.report import Chapter, Goal
 from penstock_lab.papers.site import log_background
 from penstock_lab.sim.trace import Trace
 
@@ -199,12 +199,18 @@ def test_without_waits_in_either_the_ratio_is_one():
         ratio_of_means([1.0], [1.0, 2.0])
 
 
-def test_a_goal_is_missed_only_when_its_whole_interval_lies_above_it():
-    said = [
-        Goal("w", "x", 1.1, 1.0, low, 1.3).reached if low else Goal("w", "x", value, 1.0).reached
-        for value, low in ((1.1, 0.9), (1.1, 1.05), (1.1, None), (1.0, None))
-    ]
-    assert said == [True, False, False, True]
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(0.8, 1.0, "yes"), (0.9, 1.3, "not decided"), (1.05, 1.3, "NO"), (None, None, "NO")]
+)
+def test_a_goal_is_reached_or_missed_by_its_whole_interval(low, high, verdict):
+    goal = Goal("w", "x", 1.02, 1.0, low, high)
+    assert (goal.verdict, goal.reached) == (verdict, verdict == "yes")
+    assert Goal("w", "x", 1.0, 1.0).verdict == "yes"
+    said = Chapter("x", "X", "", [], [], [goal]).all_tables[0].rows[0]
+    assert said[-1] == verdict
+
+
+def test_a_measured_goal_in_words():
     assert Goal("w", "x", 1.1, 1.0, 0.9, 1.3).measured == "1.100 (0.900 to 1.300)"
     assert len(list(itertools.islice(contiguous_cuts(chain(1)), 2))) == 1
 
