@@ -29,7 +29,7 @@ from penstock.pool.output import output_paths, task_of_output
 __all__ = ["PoolRetention", "Upkeep"]
 
 _log = get_logger(__name__)
-_SHORT: Final = 8 * 2**20  # bytes of a log that is not worth being made shorter
+SHORT: Final = 8 * 2**20  # bytes of a log that is not worth being made shorter
 _LOOK: Final = 3600.0  # seconds between looks for what has ended too long ago
 _FRESH: Final = 86400.0  # seconds for which files of a call that is no task are left to whoever may still submit it
 _SLICE: Final = 100  # files that are removed in one go
@@ -52,7 +52,7 @@ class Upkeep:
         self._machine = machine
         self._journal = journal
         self._retention = retention
-        self._most = _SHORT  # bytes of the log at which it is made shorter
+        self._most = SHORT  # bytes of the log at which it is made shorter
         self._look_at = time.monotonic() + _LOOK
 
     def due(self) -> bool:
@@ -72,9 +72,9 @@ class Upkeep:
             self._journal.swap(since)
         except StoreError as e:
             _log.warning("the task log stays as long as it is", why=str(e))
-            self._most = self._journal.size + _SHORT
+            self._most = self._journal.size + SHORT
             return  # what it still has keeps its files
-        self._most = max(_SHORT, 2 * self._journal.size)
+        self._most = max(SHORT, 2 * self._journal.size)
         await asyncio.to_thread(self._remove_of, [entry for entry, _unused in gone])
         await self._remove_of_jobs([file for _entry, unused in gone for file in unused])
 

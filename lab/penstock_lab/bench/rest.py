@@ -133,8 +133,8 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="penstock-bench-", dir="/var/tmp"))
     folder.chmod(0o755)
     spec = ClusterSpec(nodes=8, folder=folder / "slurm", release=options.release, extra=("MaxJobCount=20000",))
-    cluster = up(spec)
     try:
+        cluster = up(spec)
         fill(cluster, options.jobs)
         with restd.serving(cluster, "alice") as server:
             found = asyncio.run(both(cluster, server, options.rounds))

@@ -36,6 +36,7 @@ from penstock_lab.cluster import Cluster, ClusterSpec, down, up
 USERS = ("alice", "bob")
 SIZES = tuple(product((1, 2, 3, 5, 8), (10, 60, 240, 1440)))  # nodes, minutes
 MAX_CPU, MAX_MB = 0.5, 150
+LOOKS = "penstock_looks_total"
 
 
 def fill(cluster: Cluster, jobs: int) -> None:
@@ -134,8 +135,9 @@ def agent_over(cluster: Cluster, seconds: float) -> dict[str, float]:
                 used = agent.cpu_times()
         with urllib.request.urlopen("http://127.0.0.1:9397/metrics", timeout=10) as answer:
             text = answer.read().decode()
-        looks = re.search(r"^penstock_looks (\S+)", text, re.MULTILINE)
-        assert looks is not None
+        looks = re.search(rf"^{LOOKS} (\S+)", text, re.MULTILINE)
+        if looks is None:
+            sys.exit(f"the agent's metrics have no {LOOKS}")
         return {"rss_mb": most, "looks": float(looks[1]), "cpu_s": used.user + used.system}
     finally:
         process.terminate()
@@ -161,8 +163,8 @@ def main() -> None:
         sys.exit("only root can act as two users")
     folder = Path(tempfile.mkdtemp(prefix="penstock-bench-", dir="/var/tmp"))
     folder.chmod(0o755)
-    cluster = up(ClusterSpec(nodes=8, folder=folder / "slurm", extra=("MaxJobCount=20000",)))
     try:
+        cluster = up(ClusterSpec(nodes=8, folder=folder / "slurm", extra=("MaxJobCount=20000",)))
         began = time.monotonic()
         fill(cluster, options.jobs)
         filled = time.monotonic() - began
@@ -174,6 +176,7 @@ def main() -> None:
         version = cluster.slurm_version
     finally:
         down(folder / "slurm")
+        folder.rmdir()
     ours = results["agent's backend"]
     good = ours["requests"] == 1 and ours["cpu_s"] < MAX_CPU and agent["rss_mb"] < MAX_MB
     if options.json:

@@ -401,7 +401,7 @@ class TestFiles:
         it = Kept(folder, tasks=100)
         it.machine.submit([PoolTask(("true",))] * 50, 0.0)
         assert not it.upkeep.due()
-        monkeypatch.setattr(upkeep, "_SHORT", 1000)
+        monkeypatch.setattr(upkeep, "SHORT", 1000)
         it.upkeep = Upkeep(folder, it.machine, it.journal, PoolRetention(0.0, 100))
         it.write()
         assert it.upkeep.due()

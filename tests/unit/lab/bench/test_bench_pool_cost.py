@@ -31,6 +31,26 @@ def rows(pool_ms: float, bare_ms: float, memory: float = 100.0, log: float = 9.0
     }
 
 
+def test_a_log_that_is_too_short_to_be_made_shorter_may_grow():
+    few = rows(0.3, 0.1, log=6.4)
+    few["pool"]["marks"]["50%"]["log_mb"] = 4.4  # as measured with 20,000 tasks
+    assert pool_cost.verdicts(few)["log flat"]
+
+
+@pytest.mark.parametrize("missing", ["tqdm", "hyperqueue"])
+def test_what_is_missing_of_hyperqueue_is_said(missing, monkeypatch):
+    class Finder:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name == "hyperqueue":
+                raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    monkeypatch.delitem(sys.modules, "hyperqueue", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    said = pool_cost.in_hyperqueue(None, 1)["skipped"]
+    assert said == f"{missing} is not installed: pip install hyperqueue==0.27.0 tqdm"
+
+
 def test_the_goal_is_what_is_more_and_what_grows_is_not_flat():
     assert [*pool_cost.verdicts(rows(0.3, 0.1)).values()] == [True, True, True, False]
     assert [*pool_cost.verdicts(rows(0.5, 0.4)).values()] == [True, True, True, False]
