@@ -21,8 +21,6 @@ from penstock_lab.papers.report import Goal
 __all__ = ["MODES", "Overhead", "compared", "goals", "overheads", "run"]
 
 MODES: Final = ("synchronous", "asynchronous")
-_TIMEOUT: Final = 1.0
-"""Seconds: nothing that a program waits for has to be waited for in Slurm (the paper's longest took 40 s)."""
 _CASES: Final = (
     Case("fixed", Version()),
     Case("synchronous", Version(share=1.0)),
@@ -59,10 +57,10 @@ class Overhead:
             "mode": self.mode,
             "quantity": self.quantity,
             "actions_per_job": self.per_job,
-            "least_s": self.least,
-            "most_s": self.most,
-            "mean_s": self.mean,
-            "deviation_s": self.deviation,
+            "assumed_least_s": self.least,
+            "assumed_most_s": self.most,
+            "assumed_mean_s": self.mean,
+            "assumed_deviation_s": self.deviation,
             "decision_to_done_s": self.agent,
             "aborted": self.aborted,
         }
@@ -76,7 +74,7 @@ def run(
 
 
 def overheads(outcomes: Mapping[tuple[int, str], Outcome]) -> list[Overhead]:
-    """Table 2, of the largest workload."""
+    """Table 2, of the largest workload. How often is simulated; what each takes is assumed (`application.COST`)."""
     jobs = max(n for n, _ in outcomes)
     found = []
     for action in ("none", "expand", "shrink"):
@@ -111,12 +109,5 @@ def compared(outcomes: Mapping[tuple[int, str], Outcome]) -> list[dict[str, obje
 
 def goals(found: Sequence[Overhead]) -> list[Goal]:
     """An asynchronous expansion must not time out, as the paper's did."""
-    return [
-        Goal(f"{o.jobs} jobs, {o.mode}", what, value, at_most)
-        for o in found
-        if o.action == "expand"
-        for what, value, at_most in (
-            ("longest expansion as the program sees it, s", o.most, _TIMEOUT),
-            ("expansions that came to nothing after the program took them up", float(o.aborted), 0.0),
-        )
-    ]
+    what = "expansions that came to nothing after the program took them up"
+    return [Goal(f"{o.jobs} jobs, {o.mode}", what, float(o.aborted), 0.0) for o in found if o.action == "expand"]
