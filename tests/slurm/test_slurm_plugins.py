@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from agents import SlurmAgent
 
 from malleable_cases import CASES
 from penstock_lab.cluster import Cluster, ClusterSpec, up
@@ -85,6 +86,35 @@ def test_commands_without_a_script(site):
         site.run_as("alice", command, env=right, check=True)
         site.run_as("alice", command, check=True)
     site.run_as("alice", ["salloc", "env", "DMR_SIZES=8:4", *step], check=True)  # a step is no submission
+
+
+@pytest.fixture
+def strict(site) -> Iterator[None]:
+    """A job_submit.lua that refuses jobs of workflow `strict`, until the test has ended."""
+    file = site.folder / "etc" / "job_submit.lua"
+    text = file.read_text()
+    begin = "function slurm_job_submit(job_desc, part_list, submit_uid)\n"
+    words = 'if job_desc.name:find("strict$") then slurm.log_user("no munge today: try again") return slurm.ERROR end\n'
+
+    def put(content: str, age: float) -> None:
+        file.write_text(content)
+        os.utime(file, times=(time.time(), time.time() + age))  # slurmctld reads a newer one, by whole seconds
+
+    put(text.replace(begin, begin + words), 3.0)
+    yield
+    put(text, 6.0)
+
+
+def test_a_stage_that_a_plug_in_refuses_fails_the_workflow_with_its_words(site, strict):
+    agent = SlurmAgent(site)
+    try:
+        agent.start()
+        flow = "name: strict\nstages: [{name: s, nodes: 1, time: 60, run: 'true'}]\n"
+        run = agent.finish(agent.submit(flow, "perstage"), 20)
+    finally:
+        agent.down()
+    assert (run["phase"], run["stages"][0]["phase"]) == ("failed", "failed")
+    assert "s: could not be submitted: " in run["why"] and "no munge today: try again" in run["why"], run
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ requeue it, or to add to what it has.
 
 from __future__ import annotations
 
-from penstock.slurm.error_texts import BUSY, LOST_ANSWER, kind_of
+from penstock.slurm.error_texts import BUSY, LOST_ANSWER, errors_in, kind_of
 from penstock.values.lines import split_lines
 
 TYPE_CHECKING = False
@@ -53,12 +53,12 @@ def purpose(program: str, words: Sequence[str]) -> str:
 
 def unanswered_text(text: str) -> bool:
     """Whether a failed command says that nobody has judged its request."""
-    return kind_of(_errors(text)) in BUSY
+    return kind_of(errors_in(text)) in BUSY
 
 
 def may_repeat(program: str, words: Sequence[str], text: str, changes: bool) -> bool:
     """Whether to run it again, after what it has said."""
-    if not changes or kind_of(_errors(text)) != LOST_ANSWER:
+    if not changes or kind_of(errors_in(text)) != LOST_ANSWER:
         return True
     if program == "scancel":
         signals = (("s", "--signal"), ("b", "--batch"), ("f", "--full"))
@@ -70,13 +70,13 @@ def may_repeat(program: str, words: Sequence[str], text: str, changes: bool) -> 
 def done_before(text: str) -> bool:
     """Whether a repetition says no more than that it has been done, as the answer that was lost would have. Its
     exit code is 0 for `scancel` all the same, in some releases."""
-    lines = [line for line in split_lines(_errors(text)) if line.strip()]
+    lines = [line for line in split_lines(errors_in(text)) if line.strip()]
     return bool(lines) and all(any(word in line for word in _DONE) for line in lines)
 
 
 def without_errors(text: str) -> str:
     """What `scancel -v` says besides that it has been done: that it cancels. Tools read it there."""
-    errors = split_lines(_errors(text))
+    errors = split_lines(errors_in(text))
     return "".join(line + "\n" for line in split_lines(text) if line not in errors)
 
 
@@ -123,9 +123,3 @@ def _has(words: Sequence[str], letter: str, name: str, letters: str) -> bool:
                     value = at == len(word) and f"{one}::" not in letters
                     break
     return False
-
-
-def _errors(text: str) -> str:
-    """With -v there is much besides."""
-    errors = [line for line in split_lines(text) if "error:" in line or "fatal:" in line]
-    return "\n".join(errors) or text

@@ -7,8 +7,7 @@ same, the queue is looked through for the key before the next try.
 from __future__ import annotations
 
 from penstock.fronts.words import SbatchWords
-from penstock.slurm.error_texts import BUSY, UNKNOWN, kind_of
-from penstock.values.lines import split_lines
+from penstock.slurm.error_texts import BUSY, UNKNOWN, errors_in, kind_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ DONE, LOOK, LOOK_ONCE = "done", "look", "look once"
 _KEY = "penstock:"
 _LONGEST = 1000  # bytes of a comment: Slurm refuses more than 1024
 _PATIENCE = 60.0
-_FAILED = "Batch job submission failed: "
 _SUBMITTED = b"Submitted batch job "
 
 
@@ -95,16 +93,9 @@ def after_try(code: int, job: tuple[int, str] | None, messages: str) -> str:
         return DONE
     if code < 0 or not messages.strip():
         return LOOK
-    kind = kind_of(_judgement(messages))
+    kind = kind_of(errors_in(messages))
     # A busy Slurm may have taken the job before, in one of the tries that sbatch makes itself.
     return LOOK if kind in BUSY else LOOK_ONCE if kind == UNKNOWN else DONE
-
-
-def _judgement(messages: str) -> str:
-    """What of the messages says how it went: with -v there is much besides."""
-    judged = [line.partition(_FAILED)[2] for line in split_lines(messages) if _FAILED in line]
-    errors = [line for line in split_lines(messages) if "error:" in line or "fatal:" in line]
-    return "\n".join(judged or errors) or messages
 
 
 def jobs_with(key: str, lines: Iterable[str]) -> list[int]:

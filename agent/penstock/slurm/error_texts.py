@@ -16,6 +16,7 @@ __all__ = [
     "UNAVAILABLE",
     "UNKNOWN",
     "UNREACHABLE",
+    "errors_in",
     "kind_of",
     "unanswered",
 ]
@@ -134,6 +135,7 @@ _FINAL = (
     "only batch jobs",
     "not supported",
     "no job",
+    "cli_filter plugin terminated with error",
 )
 _KINDS = (
     (NO_CLUSTER, _NO_CLUSTER),
@@ -147,14 +149,62 @@ _KINDS = (
 )
 
 
+# Where a command says how its request went. What it says besides may be the words of a site's plug-in, which mean
+# nothing here ("try again", "munge"), or what -v adds.
+_VERDICTS = (
+    "batch job submission failed: ",
+    "job submit/allocate failed: ",
+    "unable to allocate resources: ",
+    "allocation failure: ",
+)
+_OF_A_JOB = " for job "
+_CLI_FILTER = "cli_filter plugin terminated"
+# What slurmctld answers where a job_submit plug-in refuses without a code of Slurm's: it has judged the request.
+_REFUSED = "unspecified error"
+# The limit is named on a line of its own.
+_LIMITS, _MAY_SUBMIT = "violates accounting/qos policy", "submitjob"
+
+
 def kind_of(message: str) -> str:
-    """The kind of a failed command's messages."""
+    """The kind of a failed command's messages: of the line that says how it went where there is one."""
     text = message.lower()
+    verdict = _verdict(text)
+    if (verdict or text).strip().startswith(_REFUSED):
+        return FINAL
+    if _LIMITS in verdict and any(_MAY_SUBMIT in word for word in _single_words(text)):
+        return NOT_NOW
+    text = verdict or text
     return next((kind for kind, words in _KINDS if any(word in text for word in words)), UNKNOWN)
 
 
 def unanswered(stderr: str) -> bool:
     """Whether the messages of a failed command say that nobody answered, or that Slurm wants fewer requests."""
-    text = stderr.lower()
+    text = _verdict(stderr.lower()) or stderr.lower()
     nowhere = any(word in text for word in _NO_CLUSTER)
     return not nowhere and any(word in text for group in (_LOST_ANSWER, _UNREACHABLE) for word in group)
+
+
+def errors_in(messages: str) -> str:
+    """The lines of a failed command's messages that may say how it went: with -v there is much besides."""
+    if _verdict(messages.lower()):
+        return messages
+    errors = [line for line in messages.split("\n") if "error:" in line or "fatal:" in line]
+    return "\n".join(errors) or messages
+
+
+def _verdict(text: str) -> str:
+    """What the last line that says how the request went says, in small letters; "": there is none."""
+    for line in reversed(text.split("\n")):
+        for before in _VERDICTS:
+            if before in line:
+                return line.partition(before)[2].strip()
+        said, found, job = line.rpartition(_OF_A_JOB)
+        if _CLI_FILTER in line or (found and job.strip().isdigit() and ": error: " not in line):
+            return said.strip() or line.strip()
+    return ""
+
+
+def _single_words(text: str) -> list[str]:
+    """The lines that have one word besides the name of the command."""
+    said = [line.rpartition("error: ")[2].split() for line in text.split("\n")]
+    return [words[0] for words in said if len(words) == 1]

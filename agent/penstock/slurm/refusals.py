@@ -58,7 +58,7 @@ def refused(stderr: str, tolerated: Sequence[str]) -> str:
 def classify(stderr: str, *, changing: bool) -> PenstockError:
     """The error that a failed command's messages stand for. `changing`: the command would have changed something."""
     message = message_of(stderr) or "a Slurm command failed without a message"
-    kind = texts.kind_of(message)
+    kind = texts.kind_of(_NOISE.sub("", stderr))
     # An unknown text must neither end a workflow for ever nor make a change happen twice.
     if kind in (texts.LOST_ANSWER, texts.UNKNOWN):
         return OutcomeUnknown(message) if changing else SlurmUnavailable(message)

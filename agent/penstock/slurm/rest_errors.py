@@ -17,6 +17,8 @@ __all__ = ["RestRefusal", "complaint", "doubts_token", "error_of", "judged", "re
 _SAYS_NOTHING: Final = frozenset({"", "unspecified error", "no error", "success"})
 # Of a signal that slurmctld did not hear slurmrestd says 1, and takes that for EPERM (24.11).
 _FAILED: Final = 1
+# A job_submit plug-in of the site has refused without a code of Slurm's; slurmrestd drops the words that it had.
+_REFUSED: Final = -1
 # slurmctld's words for a token that has expired, is of another user, or was signed with another key.
 _TOKEN: Final = ("protocol authentication error", "authentication credential", "authentication failure")
 _NO_DATABASE: Final = "unable to connect to database"
@@ -54,6 +56,8 @@ def _one(item: object) -> str:
     more = " ".join(str(item.get("description") or "").split())
     if item.get("error_number") == _FAILED:
         return f"{more or 'it failed'}, and slurmrestd does not say why"
+    if item.get("error_number") == _REFUSED and named.lower() == "unspecified error":
+        return f"{named} ({more or 'refused'}; where a job_submit plug-in refuses, slurmrestd drops its words)"
     if named.lower() in _SAYS_NOTHING:
         return more or named or "an error without a word"
     # The description may hold what the request said; Slurm's own words come first, and decide.

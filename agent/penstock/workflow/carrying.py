@@ -151,7 +151,8 @@ class Carrier:
         run, now = self._book.runs[number], self._clock.now()
         subject = subject_of(run, order.stage)
         if not self._executor.ready(subject):
-            self._book.save(self._runner.submit_failed(run, order.stage, False, "the last attempt failed", now))
+            last = run.stage(order.stage).failure or "the last attempt failed"
+            self._book.save(self._runner.submit_failed(run, order.stage, False, last, now))
             return
         spec = self._handed_over(run, order.spec)
         concern = self._concern(run, None, None)
@@ -160,8 +161,8 @@ class Carrier:
         try:
             journaled: Payload = {"name": spec.name, "nodes": spec.nodes}
             job = await self._executor.act(SubmitJob(spec), subject, journaled, concern)
-        except OutcomeUnknown:
-            self._book.save(self._runner.unseen(self._book.runs[number], order.stage, self._clock.now()))
+        except OutcomeUnknown as e:
+            self._book.save(self._runner.unseen(self._book.runs[number], order.stage, self._clock.now(), str(e)))
             return
         except PenstockError as e:
             failed = e

@@ -201,7 +201,7 @@ def _submit(turn: Turn, run: WorkflowRun, i: int, due: Reason) -> WorkflowRun:
     stage, tied = _tied(turn, run, i, jobs)
     reasons += tied
     stage = replace(stage, phase=StagePhase.INTENDED, attempt=stage.attempt + 1, depends_on=jobs)
-    run = run.put(i, replace(stage, retry_at=None, sought=None, failure=None))
+    run = run.put(i, replace(stage, retry_at=None, sought=None))
     turn.out.append(Submit(stage.name, spec_of(turn.site, turn.strategy, run, i), tuple(reasons)))
     return run
 

@@ -137,7 +137,7 @@ class Runner:
         held = entry.hold and entry.tie.dependent and entry.depends_on and not run.in_slots
         phase = StagePhase.SUBMITTED if held else StagePhase.QUEUED
         entry = replace(entry, phase=phase, job=job, called=called, born=None, submitted=now)
-        return run.with_stage(replace(entry, failures=0, retry_at=None))
+        return run.with_stage(replace(entry, failures=0, retry_at=None, failure=None))
 
     def submit_failed(self, run: WorkflowRun, stage: str, final: bool, text: str, now: float) -> WorkflowRun:
         """The stage's Submit certainly left no job behind. `final`: it never will (the workflow fails); else it is
@@ -164,17 +164,19 @@ class Runner:
             )
         )
 
-    def unseen(self, run: WorkflowRun, stage: str, now: float) -> WorkflowRun:
-        """Nobody knows a job of the stage's Submit. When that has lasted 30 s it never reached Slurm, and is tried
-        again. The state holds since when, because with `penstock tick` every look is another process's."""
+    def unseen(self, run: WorkflowRun, stage: str, now: float, text: str = "") -> WorkflowRun:
+        """Nobody knows a job of the stage's Submit; `text`: what was answered. When that has lasted 30 s it never
+        reached Slurm, and is tried again. The state holds since when, because with `penstock tick` every look is
+        another process's."""
         entry = run.stage(stage)
         if entry.phase is not StagePhase.INTENDED:
             return run
+        entry = replace(entry, failure=text or entry.failure)
         if entry.sought is None or now < entry.sought:
             return run.with_stage(replace(entry, sought=now))
         if now - entry.sought < _SETTLE:
             return run
-        return self.submit_failed(run, stage, False, "the submission did not reach Slurm", now)
+        return self.submit_failed(run, stage, False, entry.failure or "the submission did not reach Slurm", now)
 
     def released(self, run: WorkflowRun, stage: str, now: float) -> WorkflowRun:
         """The stage's job, which was kept back, was let go. Idempotent."""

@@ -136,7 +136,9 @@ FAILED = "sbatch: error: Batch job submission failed: "
             FAILED + "Job violates accounting/QOS policy (job submit limit, user's size)",
             DONE,
         ),
-        (1, None, FAILED + "Unspecified error", LOOK_ONCE),
+        (1, None, FAILED + "Unspecified error", DONE),
+        (1, None, "sbatch: error: munge: socket timed out\n" + FAILED + "Unspecified error", DONE),
+        (1, None, "sbatch: error: munge\nsbatch: error: cli_filter plugin terminated with error", DONE),
         (1, None, "sbatch: error: please name a project", LOOK_ONCE),
     ],
 )

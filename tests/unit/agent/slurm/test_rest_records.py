@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 
 from penstock.api import JobState
+from penstock.errors import Infeasible
 from penstock.slurm import rest_records as rest
 from penstock.slurm.limits import associations_from_rows, qos_from_rows
 from penstock.slurm.parse import ParseError
@@ -120,6 +121,22 @@ def test_an_unknown_job(answers):
     said, _ = answers
     assert complaint(said["unknown_job"]).startswith("Invalid job id specified")
     assert type(judged(complaint(said["unknown_job"]), changing=True)).__name__ == "NotFound"
+
+
+def test_what_a_job_submit_plug_in_refuses_is_final():
+    """As slurmrestd 24.11.5 answers; the words of the plug-in are not in it."""
+    said = {
+        "errors": [
+            {
+                "description": "Batch job submission failed",
+                "error_number": -1,
+                "error": "Unspecified error",
+                "source": "slurm_submit_batch_job()",
+            }
+        ]
+    }
+    assert type(judged(complaint(said), changing=True)) is Infeasible
+    assert "plug-in" in complaint(said)
 
 
 def test_settings_that_are_told():

@@ -12,7 +12,7 @@ from penstock.api import AccountingRecord, JobState
 from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
 from penstock.slurm import records
 from penstock.slurm.parse import ParseError
-from penstock.slurm.refusals import classify, refused
+from penstock.slurm.refusals import classify, refused, unanswered
 from places import FIXTURES
 
 RELEASES = sorted((FIXTURES / "slurm").glob("*.*/"))
@@ -228,6 +228,12 @@ def test_tolerated_refusals():
     assert refused(f"{no_error}\n7_5: Access/permission denied\n", [pending]) == "7_5: Access/permission denied"
 
 
+OVER_A_LIMIT = (
+    "sbatch: error: Batch job submission failed: "
+    "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -266,11 +272,51 @@ def test_tolerated_refusals():
         ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", OutcomeUnknown),
         ("a text of the year 2040", OutcomeUnknown),
         ("", OutcomeUnknown),
+        # What a job_submit plug-in refuses (22.05, 24.11), and cli_filter.
+        ("sbatch: error: Batch job submission failed: Unspecified error", Infeasible),
+        (
+            "sbatch: error: the munge key: try again, connection refused\n"
+            "sbatch: error: Batch job submission failed: Unspecified error",
+            Infeasible,
+        ),
+        ("sbatch: error: socket timed out\nallocation failure: Unspecified error", Infeasible),
+        ("salloc: error: try again\nsalloc: error: Job submit/allocate failed: Unspecified error", Infeasible),
+        ("scontrol: error: no change, try again\nUnspecified error for job 3", Infeasible),
+        ("Unspecified error for job 3", Infeasible),
+        ("sbatch: error: lua: munge: try again\nsbatch: error: cli_filter plugin terminated with error", Infeasible),
+        # With a code of Slurm's, that counts.
+        (
+            "sbatch: error: invalid for now\n"
+            "sbatch: error: Batch job submission failed: Slurm temporarily unable to accept job, sleeping and retrying",
+            SlurmUnavailable,
+        ),
+        (
+            "sbatch: error: AssocMaxSubmitJobLimit\n" + OVER_A_LIMIT,
+            NotNow,
+        ),
+        (
+            "sbatch: error: your limit is not submitjobs but time\n" + OVER_A_LIMIT,
+            Infeasible,
+        ),
+        (
+            "sbatch: error: it was submitted, denied\n"
+            "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
+            SlurmUnavailable,
+        ),
     ],
 )
 def test_refusals(text, error):
     assert type(classify(text, changing=True)) is error
     assert not isinstance(classify(text, changing=False), OutcomeUnknown)
+
+
+def test_the_words_of_a_plug_in_are_told_and_are_no_outage():
+    said = "sbatch: error: no GPU, connection refused\nsbatch: error: Batch job submission failed: Unspecified error\n"
+    assert "no GPU, connection refused" in str(classify(said, changing=True))
+    assert not unanswered(said)
+    assert unanswered(
+        "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
+    )
 
 
 def test_fair_shares_of_the_user_alone():

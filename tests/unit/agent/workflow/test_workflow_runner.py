@@ -420,6 +420,20 @@ def test_a_final_refusal_fails_the_workflow():
     assert d.phases() == ["failed", "cancelled"]
 
 
+def test_a_stage_that_is_tried_again_shows_the_last_words():
+    d = Driver("perstage")
+    d.step(1000)
+    d.run = d.runner.unseen(d.run, "project", 1001.0, "a text that nobody knows")
+    assert d.run.stages[0].failure == "a text that nobody knows"
+    d.run = d.runner.unseen(d.run, "project", 1040.0)
+    assert (d.phases()[0], d.run.stages[0].failure) == ("waiting", "a text that nobody knows")
+    (order,) = d.step(1060)
+    assert isinstance(order, Submit) and d.phases()[0] == "intended"
+    assert d.run.stages[0].failure == "a text that nobody knows"
+    d.run = d.runner.submitted(d.run, "project", 1, 1061.0)
+    assert d.run.stages[0].failure is None
+
+
 def test_running_stages_before_the_failed_one_run_on_but_later_ones_do_not():
     stages = (*FLOW.stages, Stage("view", 1, 600, 60, "./view", ("merge",)))
     d = Driver(flow=Workflow("mosaic", stages), estimates=(50.0, 5000.0, 5000.0))
