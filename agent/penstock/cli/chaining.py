@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from penstock.cli.door import ask_or_leave
@@ -46,15 +47,17 @@ def followable(line: CommandLine, script: CommandLine, environ: Mapping[str, str
 
 @dataclass(frozen=True, slots=True)
 class Chaining:
-    """The jobs that this user has submitted by `penstock sbatch`, to look at and to add to."""
+    """The jobs that this user has submitted by `penstock sbatch`, to look at and to add to; the user's `own` folder."""
 
     config: Config
+    own: Path
     jobs: SubmittedJobs
 
     @classmethod
     def of(cls, config: Config) -> Chaining:
         """Those of the caller on this host's cluster. Raises ConfigError where the caller has no place of its own."""
-        return cls(config, SubmittedJobs(acts_path(config).parent, cluster_name(os.environ)))
+        own = acts_path(config).parent
+        return cls(config, own, SubmittedJobs(own, cluster_name(os.environ)))
 
     def numbered(self, dependency: str) -> str:
         """The dependency with the numbers of jobs that it names by their names; what is not known stays."""

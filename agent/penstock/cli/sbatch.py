@@ -145,7 +145,7 @@ def _plain(
     # A job's name is the one thing of a dependency that Slurm would not understand.
     by_number = () if numbered == dependency else (f"--dependency={numbered}",)
     descriptors = () if piped is None else piped.passed_on
-    done = hand_on(line.words(*size, *by_number), environment, descriptors)
+    done = hand_on(line.words(*size, *by_number), environment, descriptors, None if chaining is None else chaining.own)
     if not followable(line, script, os.environ):
         if molded:
             note("the job keeps its size: its number is not known, or it went to another cluster")

@@ -34,6 +34,7 @@ MODULES: Final = (
     "fronts/pools.py",
     "fronts/process.py",
     "fronts/relay.py",
+    "fronts/room.py",
     "fronts/rules.py",
     "fronts/sbatch.py",
     "fronts/script.py",

@@ -7,7 +7,7 @@ same, the queue is looked through for the key before the next try.
 from __future__ import annotations
 
 from penstock.fronts.words import SbatchWords
-from penstock.slurm.error_texts import BUSY, UNKNOWN, errors_in, kind_of
+from penstock.slurm.error_texts import BUSY, UNKNOWN, errors_in, kind_of, submit_limit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ __all__ = [
     "DONE",
     "LOOK",
     "LOOK_ONCE",
+    "ROOM",
     "after_try",
     "delays",
     "jobs_with",
@@ -28,8 +29,9 @@ __all__ = [
     "without_key",
 ]
 
-DONE, LOOK, LOOK_ONCE = "done", "look", "look once"
-"""After a try: its answer stands; the job may be there, and if not it is tried again; or if not, the answer stands."""
+DONE, LOOK, LOOK_ONCE, ROOM = "done", "look", "look once", "room"
+"""After a try: its answer stands; the job may be there, and if not it is tried again; or if not, the answer stands;
+there are as many jobs in the queue as may be: it is tried again when there is room."""
 _KEY = "penstock:"
 _LONGEST = 1000  # bytes of a comment: Slurm refuses more than 1024
 _PATIENCE = 60.0
@@ -94,6 +96,8 @@ def after_try(code: int, job: tuple[int, str] | None, messages: str) -> str:
     if code < 0 or not messages.strip():
         return LOOK
     kind = kind_of(errors_in(messages))
+    if submit_limit(messages):
+        return ROOM
     # A busy Slurm may have taken the job before, in one of the tries that sbatch makes itself.
     return LOOK if kind in BUSY else LOOK_ONCE if kind == UNKNOWN else DONE
 

@@ -11,6 +11,7 @@ from penstock.fronts.once import patience
 from penstock.fronts.path import Refused, guarded
 from penstock.fronts.pooled import submit_to_pool
 from penstock.fronts.process import become, say
+from penstock.fronts.room import line_folder
 from penstock.fronts.script import PipedScript, script_lines, take_in
 from penstock.fronts.submit import submit_once
 from penstock.fronts.words import SbatchWords, job_name, names_penstock, read_words, script_words, stage_name
@@ -92,6 +93,7 @@ def submit_plain(
         environ,
         patience(environ.get("PENSTOCK_SHIM_PATIENCE")),
         stdin=0 if piped is not None and piped.descriptor == 0 else None,
+        waiting=line_folder(settings["own"], cluster_name(environ)) if "own" in settings else None,
     )
     elsewhere = any(environ.get(name) for name in ("SBATCH_CLUSTERS", "SLURM_CLUSTERS"))
     if answer.job is not None and not elsewhere and not line.has(*_NOT_NAMED) and not script.has(*_NOT_NAMED):

@@ -8,6 +8,7 @@ import time
 from penstock.fronts.once import (
     DONE,
     LOOK_ONCE,
+    ROOM,
     after_try,
     delays,
     jobs_with,
@@ -19,11 +20,13 @@ from penstock.fronts.once import (
 )
 from penstock.fronts.path import find, guarded
 from penstock.fronts.process import Child, heard, say
+from penstock.fronts.room import Line, place_of
+from penstock.slurm.error_texts import submit_limit
 from penstock.values.lines import split_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from penstock.fronts.words import SbatchWords
 
@@ -43,6 +46,8 @@ _ALIVE = (
     "STOPPED",
     "STAGE_OUT",
 )
+_ROOM = 2.0  # seconds between tries of the one that is next to get room in the queue
+_TRIED_AGAIN = b"retrying"
 _EARLIER = 3600.0  # seconds before the first try from which on accounting is looked through
 
 
@@ -87,6 +92,7 @@ def submit_once(
     *,
     stdin: int | None = None,
     workdir: str | None = None,
+    waiting: str | None = None,
 ) -> SbatchAnswer:
     """Submit a job, once. Raises OSError where sbatch cannot be run.
 
@@ -95,32 +101,72 @@ def submit_once(
     looked for under a key (a job of several components, one for another cluster, a comment without room) is tried once,
     too; and with no `patience` (s) everything is, without a key. Nothing is tried again when nobody reads the answer
     any more: a tool that has waited for long enough submits the job anew.
+
+    Where a limit of jobs in the queue refuses it, it waits for room, for `patience` at most, behind those that came
+    before to the folder `waiting` (`room.line_folder`), and says so.
     """
     key = new_key(os.urandom(8))
     option = None if script is None or patience <= 0 else _key(line, script, key, environ)
     words = line.words() if option is None else line.words(option)
-    pauses = iter(delays(os.urandom(2)))
-    began = time.time()
-    until = None
-    doubtful = False
-    while True:
+
+    def one_try() -> tuple[SbatchAnswer, bool]:
         _rewind(stdin)
         child = Child(program, words, guarded(program, environ), terminal=True, stdin=stdin, workdir=workdir)
         answer = _try(child)
         answer.errors = without_key(answer.errors, key)
-        if option is None or script is None or child.signalled:
+        return answer, bool(child.signalled)
+
+    if option is None or script is None:
+        return one_try()[0]
+    in_line = Line(waiting, place_of(line, script, environ))
+    try:
+        return _once(one_try, in_line, key, line, script, environ, patience)
+    finally:
+        in_line.leave()
+
+
+def _once(
+    one_try: Callable[[], tuple[SbatchAnswer, bool]],
+    in_line: Line,
+    key: str,
+    line: SbatchWords,
+    script: SbatchWords,
+    environ: Mapping[str, str],
+    patience: float,
+) -> SbatchAnswer:
+    """The answer that stands, after as many tries as it takes."""
+    pauses = iter(delays(os.urandom(2)))
+    began = time.time()
+    until = None
+    doubtful = waits = False
+    if in_line.others_before():
+        waits, until = True, time.monotonic() + patience
+        _say_that_it_waits("others of your jobs wait for room in the queue", patience)
+        in_line.join()
+        in_line.comes_up(until)
+    while True:
+        answer, signalled = one_try()
+        if signalled:
             return answer
         verdict = DONE if not answer.ended else after_try(answer.end(), _job(answer), _text(answer))
         if verdict == DONE:
             return _one_of(answer, key, environ, began, line, script) if doubtful else answer
-        doubtful = True
         until = time.monotonic() + patience if until is None else until
+        if verdict == ROOM and not waits:
+            waits = True
+            _say_that_it_waits(
+                f"as many of your jobs are in the queue as may be ({submit_limit(_text(answer))})", patience
+            )
+            in_line.join()
+            in_line.comes_up(until)
+        # One that sbatch has tried again itself may be in the queue.
+        doubtful = doubtful or verdict != ROOM or _TRIED_AGAIN in answer.errors
         while True:
-            pause = next(pauses)
+            pause = _ROOM if verdict == ROOM else next(pauses)
             if time.monotonic() + pause > until:
                 return answer
             time.sleep(pause)
-            jobs = _jobs_with(key, environ, began)
+            jobs = _jobs_with(key, environ, began) if doubtful else []
             if jobs is not None:
                 break
         if jobs:
@@ -128,6 +174,10 @@ def submit_once(
             return _found(jobs[0], line, script, environ)
         if verdict == LOOK_ONCE or not heard(1):
             return answer
+
+
+def _say_that_it_waits(why: str, patience: float) -> None:
+    say(2, f"sbatch: penstock: {why}: waiting, at most {patience:g} s\n".encode())
 
 
 def _key(line: SbatchWords, script: SbatchWords, key: str, environ: Mapping[str, str]) -> str | None:

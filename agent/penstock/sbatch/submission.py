@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from penstock.errors import NotPermitted, PenstockError
+from penstock.fronts.memory import cluster_name
 from penstock.fronts.once import patience
 from penstock.fronts.path import Refused, beheaded, find, guarded
 from penstock.fronts.process import become, first_environment
+from penstock.fronts.room import line_folder
 from penstock.fronts.script import own_lines, script_lines, script_path
 from penstock.fronts.submit import SbatchAnswer, submit_once
 from penstock.fronts.words import SbatchWords, read_words, script_words
@@ -98,10 +100,15 @@ def submit(
     return Submitted(answer.job, cluster, answer.output, answer)
 
 
-def hand_on(words: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int] = ()) -> HandedOn:
-    """Run sbatch with these words, and say what it says, until it has named the job. Raises PenstockError."""
+def hand_on(
+    words: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int] = (), own: Path | None = None
+) -> HandedOn:
+    """Run sbatch with these words, and say what it says, until it has named the job. Raises PenstockError.
+
+    `own`: the user's own folder, where those that wait for room in the queue stand in line; None: it stands in none.
+    """
     sys.stdout.flush()
-    answer = _submitted(words, None, environment, None, descriptors)
+    answer = _submitted(words, None, environment, None, descriptors, own)
     _say(2, answer.errors)
     _say(1, answer.output)
     return HandedOn(answer.job, answer)
@@ -113,6 +120,7 @@ def _submitted(
     environment: Mapping[str, str],
     workdir: str | None,
     descriptors: Sequence[int],
+    waiting: Path | None = None,
 ) -> SbatchAnswer:
     told = {**_environment(), **environment}
     program = _program(told)
@@ -128,7 +136,8 @@ def _submitted(
             given = os.dup(0)
         source = None if given < 0 else given
         limit = patience(told.get("PENSTOCK_SHIM_PATIENCE"))
-        return submit_once(program, line, script, told, limit, stdin=source, workdir=workdir)
+        place = None if waiting is None else line_folder(str(waiting), cluster_name(told))
+        return submit_once(program, line, script, told, limit, stdin=source, workdir=workdir, waiting=place)
     except OSError as e:
         raise PenstockError(f"sbatch cannot be run in {workdir or '.'}: {e.strerror}") from e
     finally:

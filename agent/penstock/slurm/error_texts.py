@@ -18,6 +18,7 @@ __all__ = [
     "UNREACHABLE",
     "errors_in",
     "kind_of",
+    "submit_limit",
     "unanswered",
 ]
 
@@ -171,10 +172,18 @@ def kind_of(message: str) -> str:
     verdict = _verdict(text)
     if (verdict or text).strip().startswith(_REFUSED):
         return FINAL
-    if _LIMITS in verdict and any(_MAY_SUBMIT in word for word in _single_words(text)):
+    if submit_limit(message):
         return NOT_NOW
     text = verdict or text
     return next((kind for kind, words in _KINDS if any(word in text for word in words)), UNKNOWN)
+
+
+def submit_limit(message: str) -> str:
+    """The limit of how many jobs there may be in the queue by which a submission was refused; "": none."""
+    if _LIMITS not in _verdict(message.lower()):
+        return ""
+    said = [line.rpartition("error: ")[2].split() for line in message.split("\n")]
+    return next((words[0] for words in said if len(words) == 1 and _MAY_SUBMIT in words[0].lower()), "")
 
 
 def unanswered(stderr: str) -> bool:
@@ -202,9 +211,3 @@ def _verdict(text: str) -> str:
         if _CLI_FILTER in line or (found and job.strip().isdigit() and ": error: " not in line):
             return said.strip() or line.strip()
     return ""
-
-
-def _single_words(text: str) -> list[str]:
-    """The lines that have one word besides the name of the command."""
-    said = [line.rpartition("error: ")[2].split() for line in text.split("\n")]
-    return [words[0] for words in said if len(words) == 1]

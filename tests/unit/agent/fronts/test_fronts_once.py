@@ -14,6 +14,7 @@ from penstock.fronts.once import (
     DONE,
     LOOK,
     LOOK_ONCE,
+    ROOM,
     after_try,
     delays,
     jobs_with,
@@ -135,6 +136,14 @@ FAILED = "sbatch: error: Batch job submission failed: "
             None,
             FAILED + "Job violates accounting/QOS policy (job submit limit, user's size)",
             DONE,
+        ),
+        (
+            1,
+            None,
+            "sbatch: error: QOSMaxSubmitJobPerUserLimit\n"
+            + FAILED
+            + "Job violates accounting/QOS policy (job submit limit, user's size)",
+            ROOM,
         ),
         (1, None, FAILED + "Unspecified error", DONE),
         (1, None, "sbatch: error: munge: socket timed out\n" + FAILED + "Unspecified error", DONE),

@@ -17,7 +17,9 @@ from click.testing import CliRunner
 
 from penstock.cli.shim import shim
 from penstock.sbatch.remembered import SubmittedJobs
+from waiting import until
 
+# $HERE/room: so many jobs there may be.
 # $HERE/jobs has a line "COMMENT NUMBER" for each job; $HERE/plan what the calls do, a line each: before and after fail
 # with what Slurm says when it is busy, `late` is taken only when the next call is made.
 SBATCH = """#!/bin/bash
@@ -30,6 +32,11 @@ printf '%s\\n' "$@" >words; env >env
 cat "${script:-/dev/null}" >script 2>/dev/null
 [ -e late ] && { cat late >>jobs; rm late; }
 n=$(($(cat n 2>/dev/null || echo 100) + 1)); echo $n >n
+if [ -e room ] && [ "$(cat jobs 2>/dev/null | wc -l)" -ge "$(cat room)" ]; then
+  echo "sbatch: error: AssocMaxSubmitJobLimit" >&2
+  echo "$FAILED: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)" >&2
+  exit 1
+fi
 case $act in
   before) echo "$FAILED: Unable to contact slurm controller (connect failure)" >&2; exit 1 ;;
   refused) echo "$FAILED: Invalid partition name specified" >&2; exit 1 ;;
@@ -64,6 +71,10 @@ ERROR="scancel: error: Kill job error on job id 5"
 if [ -s lost ]; then sed -i 1d lost; echo "$ERROR: Socket timed out on send/recv operation" >&2; exit 1; fi
 if [ -e gone ]; then echo "$ERROR: Job/step already completing or completed" >&2; exit $(cat gone); fi
 """
+LIMITED = (
+    b"sbatch: error: Batch job submission failed: Job violates accounting/QOS policy "
+    b"(job submit limit, user's size and/or time limits)\n"
+)
 NOTHING = "#!/bin/sh\nexit 1\n"
 
 
@@ -305,6 +316,58 @@ def test_many_at_once_with_every_third_failing(desk):
     there = [line.rpartition(" ")[2] for line in desk.lines("jobs")]
     assert sorted(text.decode().strip() for text in found) == sorted(there)
     assert len(there) == 30
+
+
+def test_where_there_may_be_no_more_jobs_it_waits_for_room_in_order(desk):
+    """One that comes while there is room, and others wait, does not overtake them."""
+    (desk.home / "room").write_text("0\n")
+    found: dict[str, tuple[int, bytes, bytes]] = {}
+
+    def submit(name: str) -> None:
+        found[name] = desk.run("sbatch", f"--comment={name}", "a.sh")
+
+    def in_line() -> int:
+        return len(list((desk.folder / "state").rglob("waiting/*/[0-9]*")))
+
+    threads = [threading.Thread(target=submit, args=(name,)) for name in "abcd"]
+    for n, thread in enumerate(threads, 1):
+        thread.start()
+        until(lambda n=n: in_line() == n, "the next in line", 10)
+    (desk.home / "room").write_text("2\n")
+    threads[0].join()
+    threads[1].join()
+    assert len(desk.lines("jobs")) == 2
+    (desk.home / "room").write_text("9\n")
+    for thread in threads:
+        thread.join()
+    assert [line.split()[0] for line in desk.lines("jobs")] == list("abcd")
+    for name, (code, output, errors) in found.items():
+        assert (code, output[:20]) == (0, b"Submitted batch job "), name
+        assert errors.count(b"\n") == 2 and errors.count(b"waiting, at most 12 s") == 1, errors
+    assert b"(AssocMaxSubmitJobLimit)" in found["a"][2]
+    assert in_line() == 0
+
+
+def test_where_no_room_comes_the_answer_is_slurms(desk):
+    (desk.home / "room").write_text("0\n")
+    code, output, errors = desk.run("sbatch", "a.sh", PENSTOCK_SHIM_PATIENCE="3")
+    assert (code, output, errors.count(b"waiting, at most 3 s")) == (1, b"", 1)
+    assert errors.endswith(b"AssocMaxSubmitJobLimit\n" + LIMITED)
+    assert (
+        desk.run("sbatch", "a.sh", PENSTOCK_SHIM_PATIENCE="0")[2]
+        == b"sbatch: error: AssocMaxSubmitJobLimit\n" + LIMITED
+    )
+
+
+def test_one_that_was_killed_in_line_and_one_of_another_account_hold_up_nobody(desk):
+    (desk.home / "room").write_text("0\n")
+    env = {**os.environ, "PATH": f"{desk.shim}:{os.environ['PATH']}", "HERE": str(desk.home)}
+    with subprocess.Popen(["sbatch", "a.sh"], stderr=subprocess.PIPE, env=env, cwd=desk.folder) as process:
+        assert process.stderr is not None and b"waiting" in process.stderr.readline()
+        (desk.home / "room").write_text("9\n")
+        assert b"others of your jobs" not in desk.run("sbatch", "-A", "b", "a.sh")[2]
+        process.kill()
+    assert desk.run("sbatch", "a.sh")[2] == b"warned\n"
 
 
 @pytest.mark.parametrize("words", [["--penstock-nonsense=x", "a.sh"], ["p.sh"]])
