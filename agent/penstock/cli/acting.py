@@ -21,7 +21,7 @@ from penstock.core.allowance import carry_on
 from penstock.core.executor import Executor
 from penstock.core.off import off_in
 from penstock.core.pauses import Pause, as_pauses, pauses_in
-from penstock.errors import AgentUnavailable
+from penstock.errors import AgentUnavailable, StoreError
 from penstock.host import logs
 from penstock.ipc.client import ask_agent
 from penstock.slurm.base import Backend, Reader
@@ -65,6 +65,17 @@ class Acting:
         if isinstance(slurm, Metered):
             carry_on(slurm.budget, store, slurm)
         return executor
+
+    @cached_property
+    def canceller(self) -> Executor:
+        """The hand that ends one's own jobs: where nothing can be written down (a full disk), too, as a job ends once
+        however often it is cancelled."""
+        try:
+            return self.executor
+        except StoreError:
+            if self._audit is None:
+                self._audit = own_auditor(self._config, self._backend.now)  # which tells the system's log then
+            return Executor(Store(":memory:"), self._backend, self._backend, audit=self._audit)
 
     @cached_property
     def store(self) -> Store:

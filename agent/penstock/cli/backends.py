@@ -38,7 +38,7 @@ async def cancel_all(config: Config, jobs: Sequence[KnownJob]) -> list[str]:
     async with acting(config) as hand:
         for job in reversed(jobs):
             try:
-                await hand.executor.cancel(job, f"job {job.number}", Concern("workflows", job.uid))
+                await hand.canceller.cancel(job, f"job {job.number}", Concern("workflows", job.uid))
             except NotFound:
                 continue
             except PenstockError as e:

@@ -120,7 +120,8 @@ def _look(config: Config) -> dict[str, Any]:
 
 
 def _nothing() -> dict[str, Any]:
-    return {"off": None, "text": "", "settled": True, "problems": [], "report": {"items": [], "pending": False}}
+    report = {"items": [], "pending": False}
+    return {"off": None, "text": "", "unwritten": "", "settled": True, "problems": [], "report": report}
 
 
 def _turn_off(
@@ -135,7 +136,7 @@ def _turn_off(
     units = [str(unit)] if unit is not None and not keep_units else []
     ask_agent(config, "off", {**asked.request, "units": units})
     told = _wait_for(config, wait, quiet=quiet)
-    if keep_units:
+    if keep_units or told["unwritten"]:  # an agent that ends would forget it
         return told, [], []
     return told, *_end(config, unit, pid)
 
@@ -296,6 +297,9 @@ def _finish(told: Mapping[str, Any], as_json: bool) -> None:
 
 def _print(told: Mapping[str, Any], items: Sequence[Mapping[str, Any]], *, unknown: bool) -> None:
     click.echo(plain(told["text"]) if told["text"] else "Penstock is on." if told["dry_run"] else "Penstock is off.")
+    if told["unwritten"]:
+        click.echo(plain(f"penstock: {told['unwritten']}"), err=True)
+        click.echo("penstock: so the agent is left running; type `penstock off` again when there is room", err=True)
     for problem in told["problems"]:
         click.echo(plain(f"penstock: {problem}"), err=True)
     for place, head in _HEADS.items():

@@ -99,7 +99,8 @@ def _told(order: Off | None, drain: Drain | None, problems: list[str]) -> dict[s
     report = None if drain is None or drain.report is None else drain.report.to_dict(_all)
     settled = drain is not None and drain.settled
     told = None if order is None else order.to_dict()
-    return {"off": told, "text": str(order or ""), "settled": settled, "problems": problems, "report": report}
+    known = {"off": told, "text": str(order or ""), "unwritten": ""}
+    return {**known, "settled": settled, "problems": problems, "report": report}
 
 
 def _all(_uid: int) -> bool:
@@ -124,8 +125,8 @@ async def look_alone(config: Config) -> dict[str, Any]:
             report = await app.drain.preview(snapshot)
         finally:
             await app.close()
-    told = None if order is None else order.to_dict()
-    return {"off": told, "text": str(order or ""), "settled": False, "problems": [], "report": report.to_dict(_all)}
+    known = {"off": None if order is None else order.to_dict(), "text": str(order or ""), "unwritten": ""}
+    return {**known, "settled": False, "problems": [], "report": report.to_dict(_all)}
 
 
 async def lift_alone(config: Config) -> Off | None:

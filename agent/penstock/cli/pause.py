@@ -42,12 +42,15 @@ def _request(feature: str | None, user: str | None, partition: str | None) -> di
 
 def _tell(answer: dict[str, Any] | None, done: str, as_json: bool) -> None:
     if as_json:
-        emit_json({"left": answer is None, "pauses": [], **(answer or {})})
+        told = answer or {}
+        emit_json({"left": answer is None, "pauses": told.get("pauses", []), "unwritten": told.get("unwritten", "")})
     elif answer is None:
         click.echo("Left for the next pass of an agent, or `penstock tick`")
     else:
         for text in answer["pauses"]:
             click.echo(f"{done}: {text}")
+        if unwritten := answer.get("unwritten"):
+            click.echo(f"penstock: {unwritten}", err=True)
 
 
 @click.command()

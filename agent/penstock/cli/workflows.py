@@ -115,20 +115,22 @@ def cancel(workflow: str, as_json: bool) -> None:
     run = find(shown(answered(config)), workflow)
     if run.final:
         raise Infeasible(f"no running workflow {run.label}: it is {run.phase}")
-    jobs, failed = [], []
+    jobs, failed, unwritten = [], [], ""
     if run.reserved:
         from penstock.cli.reserve import give_up  # slow to load
 
         give_up(run.name)
         jobs = [stage.job for stage in run.stages if stage.job is not None]
     else:
-        ask_or_leave(config, "cancel", {"run": run.number})
+        unwritten = (ask_or_leave(config, "cancel", {"run": run.number}) or {}).get("unwritten", "")
     if run.owned and (jobs := list(run.owned.jobs())):
         failed = asyncio.run(cancel_all(config, [known_job(run.owned, job, run.owned.uid) for job in jobs]))
     if as_json:
-        emit_json({"run": run.number or run.name, "jobs": jobs, "failed": failed})
+        emit_json({"run": run.number or run.name, "jobs": jobs, "failed": failed, "unwritten": unwritten})
     else:
         click.echo(f"Workflow {run.label} is being cancelled")
+        if unwritten:
+            click.echo(f"penstock: known to this agent alone, a restarted one goes on with it: {unwritten}", err=True)
     if failed:
         raise PenstockError(f"some jobs could not be cancelled: {'; '.join(failed)}")
 

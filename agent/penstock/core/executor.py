@@ -25,6 +25,7 @@ from penstock.core.numbering import Numbering
 from penstock.core.pauses import PauseControl
 from penstock.core.verdicts import FRESH, PASSING, Verdicts
 from penstock.errors import (
+    LeaseLost,
     LeftAlone,
     NotFound,
     NotNow,
@@ -178,7 +179,7 @@ class Executor:
         self.check(concern)  # somebody may have been told meanwhile that it is paused
         if concern.owner != os.geteuid():
             self._audit.require()
-        intent = self._store.intend(verb, subject, payload, self._clock.now())
+        intent = self._intend(act, subject, payload)
         # Before the intent is settled: who is killed in between has told of the act, and finds that at the next start.
         tell = partial(self._audit.act, verb, subject, concern.owner, {**payload, "intent": intent})
         asked = False
@@ -297,9 +298,23 @@ class Executor:
             last = self._glanced[cluster] = Snapshot(now, jobs, {}, {}, () if why is None else (why,))
         return last
 
-    def _settle(self, intent: int, state: str, outcome: str) -> None:
+    def _intend(self, act: SlurmAct[T], subject: str, payload: Payload) -> int | None:
+        """Write down what is about to be done; its number. None where that cannot be done and need not be: who is
+        killed then cancels once more, and a job ends once."""
+        try:
+            return self._store.intend(act.verb, subject, payload, self._clock.now())
+        except LeaseLost:
+            raise
+        except StoreError:
+            if not isinstance(act, CancelJob):
+                raise
+            return None
+
+    def _settle(self, intent: int | None, state: str, outcome: str) -> None:
         """Write down how it went. Where that cannot be done now (a full disk), the caller must hear how it went all the
         same: who takes what was done for a failure does it again."""
+        if intent is None:
+            return
         self._unsettled[intent] = (state, outcome, self._clock.now())
         try:
             self._write_down()
@@ -314,13 +329,14 @@ class Executor:
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
         """A controller of the loop as well: writes down what could not be when it happened. Raises StoreError."""
         self._write_down()
+        self.pause_control.write()
         return []
 
     def next_wake(self, now: float) -> float | None:
         """Nothing is ever due."""
         return None
 
-    def _failed(self, verb: str, subject: str, intent: int, state: str, error: PenstockError) -> None:
+    def _failed(self, verb: str, subject: str, intent: int | None, state: str, error: PenstockError) -> None:
         now = self._clock.now()
         self.outcomes[verb, state] += 1
         self._settle(intent, state, str(error))

@@ -16,6 +16,7 @@ from typing import Final
 
 from penstock.api import Reason
 from penstock.core.off import CODE, Off, keep_off, merged, off_in
+from penstock.errors import LeaseLost, StoreError
 from penstock.host.logins import login
 from penstock.state.store import Store
 from penstock.values.allow import FEATURES, Rule, Subject, refusal
@@ -69,7 +70,8 @@ def as_pauses(off: Off | None) -> tuple[Pause, ...]:
 class PauseControl:
     """The pauses of one agent, as its state file has them, and its allow-list `rules` (None: all is allowed).
 
-    With `dry_run` it only says what it would do to others' jobs.
+    What makes the agent do less holds at once, also while the file cannot be written: `unwritten` says so then. What
+    makes it do more has to be written first. With `dry_run` it only says what it would do to others' jobs.
     """
 
     def __init__(self, store: Store) -> None:
@@ -78,36 +80,61 @@ class PauseControl:
         self.dry_run = False
         self.pauses: tuple[Pause, ...] = pauses_in(store)
         self.off: Off | None = off_in(store)
+        self._stored: tuple[tuple[Pause, ...], Off | None] = self.pauses, self.off
+        self._failure = ""
+
+    @property
+    def unwritten(self) -> str:
+        """What a person is told while the state file has not what holds; empty while it has."""
+        if (self.pauses, self.off) == self._stored:
+            return ""
+        what = "that it is off" if self.pauses == self._stored[0] else "what is paused"
+        return f"{what} is known to this agent alone and does not outlive the agent: {self._failure}"
 
     def pause(self, pause: Pause) -> None:
         """From the next pass on; one of the same scope is replaced."""
-        self._keep([*(p for p in self.pauses if p.scope != pause.scope), pause])
+        self.pauses = (*(p for p in self.pauses if p.scope != pause.scope), pause)
+        self._try_to_write()
 
     def resume(self, lifted: Iterable[Pause]) -> None:
-        """These are over."""
+        """These are over. Raises StoreError where that cannot be written; what never was need not be."""
         gone = set(lifted)
-        self._keep([p for p in self.pauses if p not in gone])
+        self._keep_pauses(tuple(p for p in self.pauses if p not in gone))
 
     def turn_off(self, off: Off) -> Off:
         """Nothing is begun any more, and what is held is given back; the order as it stands then."""
-        off = merged(self.off, off)
-        if off != self.off:
-            keep_off(self._store, off)
-            self.off = off
-        return off
+        self.off = merged(self.off, off)
+        self._try_to_write()
+        return self.off
 
     def turn_on(self) -> Off | None:
-        """That is over; what was given before, None where it was not off."""
+        """That is over; what was given before, None where it was not off. Raises StoreError like `resume`."""
         off = self.off
-        if off is not None:
-            keep_off(self._store, None)
-            self.off = None
+        self._keep_off(None)
         return off
 
-    def _keep(self, pauses: Iterable[Pause]) -> None:
-        kept = tuple(pauses)
-        self._store.remember(_KEY, json.dumps([asdict(p) for p in kept]))
-        self.pauses = kept
+    def write(self) -> None:
+        """Write down what could not be before. Raises StoreError."""
+        self._keep_pauses(self.pauses)
+        self._keep_off(self.off)
+
+    def _try_to_write(self) -> None:
+        try:
+            self.write()
+        except LeaseLost:
+            raise  # the file is another agent's, and so is what happens next
+        except StoreError as e:
+            self._failure = str(e)
+
+    def _keep_pauses(self, pauses: tuple[Pause, ...]) -> None:
+        if pauses != self._stored[0]:
+            self._store.remember(_KEY, json.dumps([asdict(p) for p in pauses]))
+        self.pauses, self._stored = pauses, (pauses, self._stored[1])
+
+    def _keep_off(self, off: Off | None) -> None:
+        if off != self._stored[1]:
+            keep_off(self._store, off)
+        self.off, self._stored = off, (self._stored[0], off)
 
     def on(
         self,

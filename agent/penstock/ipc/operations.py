@@ -144,6 +144,7 @@ def operations(
                 *(snapshot.problems if snapshot else ["the agent has not looked at Slurm yet"]),
                 *(["dry run: nothing is done to jobs of other users"] if executor.pause_control.dry_run else []),
                 *(str(p) for p in executor.pause_control.pauses if uid in (0, os.geteuid(), p.uid) or p.uid is None),
+                *filter(None, [executor.pause_control.unwritten]),
                 *not_allowed(uid),
             ],
             "paused_until": executor.paused_until,
@@ -173,7 +174,9 @@ def operations(
 
     async def cancel(uid: int, request: Mapping[str, Any]) -> object:
         """The jobs that the caller has to cancel, which are those that it submitted itself."""
-        return {"jobs": workflows.cancel(own_number(uid, request), "cancelled by its owner")}
+        number = own_number(uid, request)
+        jobs = workflows.cancel(number, "cancelled by its owner")
+        return {"jobs": jobs, "unwritten": workflows.book.unwritten.get(number, "")}
 
     async def more(uid: int, request: Mapping[str, Any]) -> object:
         number = own_number(uid, request)
@@ -235,7 +238,7 @@ def operations(
             if there.scope == wanted.scope and there.by != uid and not above:
                 raise NotPermitted(f"somebody else has paused it already: {there}")
         executor.pause_control.pause(wanted)
-        return {"pauses": [str(wanted)]}
+        return {"pauses": [str(wanted)], "unwritten": executor.pause_control.unwritten}
 
     async def resume(uid: int, request: Mapping[str, Any]) -> object:
         wanted, above = await scope(uid, request), await operators.include(uid)

@@ -63,7 +63,7 @@ def way_out(
         drain.begin()
         observer.want()
         wake("it is off")
-        return {"off": order.to_dict()}
+        return {"off": order.to_dict(), "unwritten": pause_control.unwritten}
 
     async def on(uid: int, _request: Mapping[str, Any]) -> object:
         await require_operator(uid, "turn Penstock on")
@@ -89,6 +89,7 @@ def way_out(
         return {
             "off": None if order is None else order.to_dict(),
             "text": "" if order is None else str(order),
+            "unwritten": pause_control.unwritten,
             "settled": drain.settled,
             "problems": list(problems),
             "report": None if report is None else report.to_dict(lambda whose: above or whose == uid),

@@ -111,10 +111,14 @@ class Drain:
             return []
         decisions: list[Decision] = []
         self._workflows.carrier.begin_pass()
-        for number in list(self._workflows.runs):
-            decisions += await self._guarded(number, self._handed_back(number, snapshot, release=off.release))
-        if snapshot.taken_at >= self._slots.at + _SLOTS_EVERY:
-            self._slots = _Aside(snapshot.taken_at, await self._held_slots(snapshot, act=True, drop=off.drop_slots))
+        try:
+            for number in list(self._workflows.runs):
+                decisions += await self._guarded(number, self._handed_back(number, snapshot, release=off.release))
+            if snapshot.taken_at >= self._slots.at + _SLOTS_EVERY:
+                self._slots = _Aside(snapshot.taken_at, await self._held_slots(snapshot, act=True, drop=off.drop_slots))
+        except StoreError:  # what cannot be written down is done later, and told until then
+            self.report = DrainReport(snapshot.taken_at, tuple(self._items(snapshot)), busy=True)
+            raise
         # What was changed in this pass is seen in the next.
         report = DrainReport(snapshot.taken_at, tuple(self._items(snapshot)), busy=self._malleable.waiting)
         if snapshot.taken_at > off.since and not report.busy and self._strays_are_due(report, snapshot):

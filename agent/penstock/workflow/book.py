@@ -1,6 +1,7 @@
 """All runs of workflows that have not ended: on the disk first, then in memory.
 
-What is known in memory alone would be acted on, and forgotten when the agent dies.
+What is known in memory alone would be acted on, and forgotten when the agent dies. Only that a run is to be cancelled
+may be so known, while the disk is full.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from penstock.errors import LeaseLost, StoreError
 from penstock.host.logs import get_logger
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict, run_to_dict
@@ -32,6 +34,8 @@ class Book:
         # Called with a run as it was (None: not known) and as it is, in the transaction that saves it.
         self.on_change: Callable[[WorkflowRun | None, WorkflowRun], None] = lambda _before, _after: None
         self.runs: dict[int, WorkflowRun] = {}
+        # Those that were to be ended when the file could not be written, and why it could not.
+        self.unwritten: dict[int, str] = {}
         for number, _uid, state in store.runs(live_only=True):
             try:
                 self.runs[number] = run_from_dict(state)
@@ -41,32 +45,45 @@ class Book:
     def save(self, run: WorkflowRun) -> None:
         """Keep the run as it is now."""
         before = self.runs.get(run.id)
-        if before is run or before == run:
+        if (before is run or before == run) and run.id not in self.unwritten:
             return
         self._store.save_run(run.id, run_to_dict(run))
+        self.unwritten.pop(run.id, None)
         if before is not None:
             self.misses += max(0, _misses(run) - _misses(before))
             self.repeated += _taken_back(before, run)
         self.runs[run.id] = run
         self.on_change(before, run)
 
+    def end(self, run: WorkflowRun) -> None:
+        """Keep a run that is to be cancelled: in memory alone where the file cannot be written. A restart forgets then
+        that it was to end, and harms nobody by that."""
+        try:
+            self.save(run)
+        except LeaseLost:
+            raise
+        except StoreError as e:
+            self.runs[run.id] = run
+            self.unwritten[run.id] = str(e)
+
     def finish(self, number: int, now: float, *, counted: bool = True) -> WorkflowRun:
         """The run has ended; not `counted`: its stages go on in another."""
         run = self.runs[number]
         self._store.save_run(number, run_to_dict(run), finished=now)
         del self.runs[number]
+        self.unwritten.pop(number, None)
         self.finished[run.submitter.value, run.phase.value] += counted
         return run
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
         """What is saved inside holds if all of it became durable; else all is as before."""
-        before, misses = dict(self.runs), self.misses
+        before, unwritten, misses = dict(self.runs), dict(self.unwritten), self.misses
         try:
             with self._store.together():
                 yield
         except BaseException:
-            self.runs, self.misses = before, misses
+            self.runs, self.unwritten, self.misses = before, unwritten, misses
             raise
 
 

@@ -43,7 +43,7 @@ from penstock.workflow.cuts import place_units
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.expectations import expected_by
 from penstock.workflow.forecast import better_cut
-from penstock.workflow.instructions import Finished, Lookup, Observe, RunStep, SlurmView
+from penstock.workflow.instructions import Cancel, Finished, Lookup, Observe, RunStep, SlurmView
 from penstock.workflow.intervals import begun, ended, lasts
 from penstock.workflow.measure import Measure, check_room, measured
 from penstock.workflow.model import Workflow
@@ -378,7 +378,7 @@ class WorkflowController:
         if number not in self.runs:
             raise NotFound(f"there is no running workflow {number}")
         run = self._runner.cancel(self.runs[number], why)
-        self.book.save(run)
+        self.book.end(run)
         self._wake(f"workflow {number} is to be cancelled")
         return list(run.jobs()) if run.owned else []
 
@@ -427,7 +427,8 @@ class WorkflowController:
         await pace.after(len(self.runs))
         chosen, self._left = self._rounds.choose(claims, self._share.work)
         down = frozenset(name for name, node in snapshot.nodes.items() if not node.usable)
-        for number in chosen:
+        unwritten: StoreError | None = None
+        for number in sorted(chosen, key=lambda n: self.runs[n].phase is not RunPhase.CANCELLING):
             await pace.after(1)
             run = self.runs.get(number)
             if run is None:
@@ -438,15 +439,27 @@ class WorkflowController:
                 continue
             try:
                 decisions += self._news(number, await self._step(number, snapshot, down, pace))
-            except StoreError:
-                raise  # nothing can be written down, of no workflow: the loop says so
+            except StoreError as e:
+                if run.phase is not RunPhase.CANCELLING:
+                    raise  # nothing can be written down, of no workflow: the loop says so
+                await self._end_jobs(run, snapshot, down, pace)
+                unwritten = e
             except PenstockError as e:
                 _log.info("not now", workflow=number, why=str(e))
             except Exception:
                 # One bad subject must not keep the others from being served.
                 _log.exception("a workflow could not be served", workflow=number)
+        if unwritten is not None:
+            raise unwritten
         await self._look_up(pace)
         return decisions
+
+    async def _end_jobs(self, run: WorkflowRun, snapshot: Snapshot, down: frozenset[str], pace: Pace) -> None:
+        """Cancel the jobs of a run of which nothing can be written down."""
+        view = await self._views.of(run, snapshot, down)
+        for order in (await self._decide(run, view, pace)).instructions:
+            if isinstance(order, Cancel):
+                await self.carrier.carried_out(run.id, order, snapshot)
 
     def _has_news(self, run: WorkflowRun, snapshot: Snapshot, now: float) -> bool:
         """Whether a step over this run can come to anything else than the last one did: the look is another one, the
@@ -564,7 +577,7 @@ class WorkflowController:
             return []  # its user has changed it meanwhile, and asked for a pass by that
         self.book.lost += sum(s.job in view.lost and s.phase.live for s in run.stages)
         observed = [order for order in step.instructions if isinstance(order, Observe)]
-        if step.run is not run or observed:
+        if step.run is not run or observed or number in self.book.unwritten:
             # A wait is never learned twice, nor forgotten.
             with self.book.together():
                 self.book.save(step.run)

@@ -10,7 +10,8 @@ from factories import Doing, ManualClock, make_snapshot
 
 from penstock.api import JobSpec
 from penstock.core.executor import Concern, Executor
-from penstock.core.pauses import Pause, PauseControl
+from penstock.core.off import Off, off_in
+from penstock.core.pauses import Pause, PauseControl, pauses_in
 from penstock.errors import OutcomeUnknown, SlurmUnavailable, StoreError
 from penstock.state.store import Store
 from penstock.workflow.state import RunPhase
@@ -174,10 +175,49 @@ def test_how_an_act_failed_is_heard_though_the_journal_is_full(tmp_path, error):
     assert not executor.ready("w")
 
 
-def test_a_pause_that_cannot_be_stored_is_none(tmp_path):
+def test_a_pause_that_cannot_be_stored_holds_until_it_can_and_says_so(tmp_path):
+    store = Unwritable(tmp_path / "s.db")
+    pause_control = PauseControl(store)
+    before, mine = Pause("malleable", None, None, 0, 1.0, ""), Pause(None, 7, None, 7, 2.0, "")
+    pause_control.pause(before)
+    assert not pause_control.unwritten
+    store.full = True
+    pause_control.pause(mine)
+    assert pause_control.pauses == (before, mine)
+    assert pauses_in(store) == (before,)
+    assert pause_control.unwritten == (
+        "what is paused is known to this agent alone and does not outlive the agent: disk is full"
+    )
+    with pytest.raises(StoreError):
+        pause_control.resume([before])  # a restart would pause it again
+    assert pause_control.pauses == (before, mine)
+    with pytest.raises(StoreError):
+        pause_control.write()
+    store.full = False
+    pause_control.write()
+    assert pauses_in(store) == (before, mine)
+    assert not pause_control.unwritten
+
+
+def test_what_was_never_stored_is_lifted_without_a_write(tmp_path):
     store = Unwritable(tmp_path / "s.db")
     pause_control = PauseControl(store)
     store.full = True
+    pause_control.pause(wanted := Pause(None, None, None, 0, 1.0, ""))
+    pause_control.turn_off(order := Off(0, 1.0))
+    assert pause_control.off == order
+    pause_control.resume([wanted])
+    assert pause_control.unwritten.startswith("that it is off is known to this agent alone")
+    assert pause_control.turn_on() == order
+    assert not pause_control.unwritten
+    assert (pauses_in(store), off_in(store)) == ((), None)
+
+
+def test_an_order_that_cannot_be_taken_back_in_the_file_lasts(tmp_path):
+    store = Unwritable(tmp_path / "s.db")
+    pause_control = PauseControl(store)
+    pause_control.turn_off(order := Off(0, 1.0))
+    store.full = True
     with pytest.raises(StoreError):
-        pause_control.pause(Pause(None, None, None, 0, 1.0, ""))
-    assert pause_control.pauses == ()
+        pause_control.turn_on()
+    assert pause_control.off == order

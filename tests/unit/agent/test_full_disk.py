@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +16,15 @@ from typing import Any
 import pytest
 
 from conftest import AgentSite
+from penstock.api import JobSpec
+from penstock.cli.acting import acting
+from penstock.cli.backends import cancel_all
+from penstock.config import load
+from penstock.core.acts import KnownJob, SubmitJob
+from penstock.core.executor import Concern
+from penstock.errors import StoreError
 from penstock.ipc.client import ask
+from penstock_lab.mock import control
 
 FLOW = """
 name: full
@@ -86,3 +96,78 @@ def test_with_a_full_disk_it_holds_says_so_and_goes_on_when_there_is_room(small,
     small.until(lambda: status(small)["workflows"][0]["phase"] == "completed", "its end")
     assert len(small.names()) == 2, "each once"
     assert small.stop() == 0
+
+
+ANOTHER = """
+name: mine
+stages:
+  - {name: c, nodes: 1, time: 60, expect: 30, run: "sleep 30"}
+  - {name: d, nodes: 1, time: 60, expect: 1, run: "true", after: c}
+"""
+
+
+def alive(site: AgentSite) -> list[int]:
+    jobs = control.call(site.cluster.folder, "jobs")
+    return [job["id"] for job in jobs if job["state"] in ("PENDING", "RUNNING")]
+
+
+@pytest.mark.timeout(600)
+def test_with_a_full_disk_pause_cancel_and_off_are_served_and_say_that_they_are_not_written(small):
+    small.start()
+    (small.folder / "w.yaml").write_text(FLOW % (small.folder / "go"))
+    (small.folder / "mine.yaml").write_text(ANOTHER)
+    assert small.run("submit", "w.yaml", "--strategy", "perstage").returncode == 0
+    small.until(lambda: len(small.names()) == 1, "the first stage")
+    assert small.run("submit", "mine.yaml", "--strategy", "eager").returncode == 0
+    small.until(lambda: len(alive(small)) == 3, "the jobs of the second")
+    fill(filler := small.folder / "agent" / "filler")
+
+    paused = small.run("pause", "--feature", "malleable", "--why", "no room")
+    assert paused.returncode == 0, paused
+    assert "Paused: malleable paused by root: no room" in paused.stdout
+    assert "does not outlive the agent" in paused.stderr
+    assert any("no room" in p for p in status(small)["problems"])
+    assert any("does not outlive the agent" in p for p in status(small)["problems"])
+
+    for name in ("full", "mine"):
+        ended = small.run("cancel", name)
+        assert ended.returncode == 0, ended
+    small.until(lambda: not alive(small), "the end of their jobs")
+
+    lifted = small.run("resume")
+    assert lifted.returncode == 0, "what was never written need not be"
+    assert small.run("pause").returncode == 0
+
+    off = small.run("off", "--timeout", "1")
+    assert "does not outlive the agent" in off.stderr, off
+    assert "Penstock was turned off" in off.stdout
+    assert small.answers(), "an agent that ended would have forgotten it"
+    assert status(small)["off"]["by"] == 0
+
+    filler.unlink()
+    small.until(lambda: not any("outlive" in p for p in status(small)["problems"]), "the file to have it all")
+    small.stop(signal.SIGKILL)
+    small.start()
+    told = status(small)
+    assert told["off"]["by"] == 0
+    assert any("everything paused by root" in p for p in told["problems"])
+    assert [w["phase"] for w in told["workflows"]] == ["cancelled", "cancelled"]
+    assert small.run("off", "--timeout", "30").returncode == 0
+    assert small.process.wait(30) == 0
+
+
+def test_on_a_full_disk_a_command_cancels_the_jobs_that_are_its_users_own(small):
+    async def submitted() -> int:
+        spec = JobSpec("x", "#!/bin/sh\nsleep 60\n", 1, 60)
+        async with acting(config) as hand:
+            return await hand.executor.act(SubmitJob(spec), "job x", {}, Concern("workflows", os.geteuid()))
+
+    small.configure()
+    config = load(small.config)
+    number = asyncio.run(submitted())
+    assert alive(small) == [number]
+    fill(small.folder / "agent" / "filler")
+    assert asyncio.run(cancel_all(config, [KnownJob(number, os.geteuid())])) == []
+    small.until(lambda: not alive(small), "its end")
+    with pytest.raises(StoreError):
+        asyncio.run(submitted())

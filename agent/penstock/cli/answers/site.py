@@ -69,10 +69,12 @@ class Doctor(Answer):
 
 
 class Paused(Answer):
-    """`left`: nobody answered, and it is left for the next pass. Else what was paused, or lifted, in words."""
+    """`left`: nobody answered, and it is left for the next pass. Else what was paused, or lifted, in words. `unwritten`
+    says why that does not outlive the agent; empty: it does."""
 
     left: bool
     pauses: list[str]
+    unwritten: str
 
 
 class Order(Part):
@@ -115,10 +117,12 @@ class Items(Part):
 
 
 class Off(Answer):
-    """`report` is null while it is not known what is left. `type` says what is still to be typed."""
+    """`report` is null while it is not known what is left. `type` says what is still to be typed. `unwritten`: see
+    `Paused`; the agent is left running then."""
 
     off: Order | None
     text: str
+    unwritten: str
     settled: bool
     problems: list[str]
     report: Items | None

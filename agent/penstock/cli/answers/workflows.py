@@ -36,11 +36,13 @@ class Elastic(Answer):
 
 
 class Cancel(Answer):
-    """`run` is its number, or its name if it has slots. `failed` says which jobs could not be cancelled, and why."""
+    """`run` is its number, or its name if it has slots. `failed` says which jobs could not be cancelled, and why.
+    `unwritten`: why an agent that is restarted goes on with it; empty: it does not."""
 
     run: int | str
     jobs: list[int]
     failed: list[str]
+    unwritten: str
 
 
 class More(Answer):
