@@ -23,12 +23,15 @@ CHANGING: Final = frozenset(
 """The requests of the command line that change something."""
 _STOPPING: Final = frozenset({"cancel", "end", "off", "pause"})
 """What only makes the agent do less is served while nothing can be written down, too."""
+_OF_AGENT: Final = frozenset({"end", "off", "on"})
+"""What is about the agent as a whole."""
 _REPEATED: Final = frozenset({"announce"})
 """What a program may say at every step."""
 PEER: ContextVar[str] = ContextVar("peer", default="")
 """Where the connection of this task comes from."""
 _LISTED: Final = 25  # jobs
 _UIDS: Final = 2**32
+_LARGEST: Final = 2**63
 
 Operation = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
 
@@ -142,10 +145,17 @@ class RequestAudit:
             whom = "" if whose is None else f" of {login(whose)}"
             where = f" in {scope['partition']}" if scope["partition"] else ""
             return f"{what}{whom}{where}", whose, {k: v for k, v in scope.items() if v}
+        if op in _OF_AGENT:
+            return "the agent", None, _said_of_off(request)
+        if op == "mold":
+            given = {key: _word(request.get(key)) for key in ("shapes", "checkpoint")}
+            jobs = _jobs([request])
+            subject = f"job {jobs}" if jobs else ""
+            return subject, self._owner(subject), {k: v for k, v in {"jobs": jobs, **given}.items() if v}
         number = answer.get("run") if isinstance(answer, Mapping) else request.get("run")
         if type(number) is not int:
             number = request.get("run")
-        subject = f"workflow {number}" if type(number) is int and 0 < number < 2**63 else ""
+        subject = f"workflow {number}" if type(number) is int and 0 < number < _LARGEST else ""
         owner = self._owner(subject) if subject else None
         flow = request.get("workflow")
         details: dict[str, Scalar] = {}
@@ -157,9 +167,8 @@ class RequestAudit:
             details["jobs"] = _jobs(request.get("stages"))
         if op == "follow":
             details["jobs"] = _jobs(request.get("links"))
-        for key in ("stage", "strategy"):
-            if isinstance(request.get(key), str):
-                details[key] = _word(request[key])
+        details |= {key: _word(request.get(key)) for key in ("stage", "strategy")}
+        details["seconds"] = _number(request.get("seconds"))
         return subject, owner, {k: v for k, v in details.items() if v not in (None, "")}
 
     def _note(
@@ -209,6 +218,17 @@ def _word(value: object) -> str:
     return clean(value)[:200] if isinstance(value, str) else ""
 
 
+def _number(value: object) -> float | None:
+    return value if isinstance(value, int | float) and abs(value) < _LARGEST else None
+
+
+def _said_of_off(request: Mapping[str, Any]) -> dict[str, Scalar]:
+    units = request.get("units")
+    named = ",".join(map(_word, units[:_LISTED])) if isinstance(units, list) else ""
+    said: dict[str, Scalar] = {key: True for key in ("release", "drop_slots") if request.get(key)}
+    return said | {k: v for k, v in {"why": _word(request.get("why")), "units": named}.items() if v}
+
+
 def _length(value: object) -> int | None:
     return len(value) if isinstance(value, list | tuple) else None
 
@@ -216,7 +236,7 @@ def _length(value: object) -> int | None:
 def _jobs(stages: object) -> str:
     some = stages[:_LISTED] if isinstance(stages, list | tuple) else ()
     found = [s.get("job") for s in some if isinstance(s, Mapping)]
-    return ",".join(str(n) for n in found if type(n) is int and 0 < n < 2**63)
+    return ",".join(str(n) for n in found if type(n) is int and 0 < n < _LARGEST)
 
 
 def _lines(answer: object) -> str:

@@ -101,7 +101,7 @@ def test_the_story_of_pause_resume_submission_cancel_and_retry_is_all_there(ever
     own = hers + 1
     site.until(lambda: ask(site.socket, "status")["workflows"][-1]["phase"] == "failed", "its failure")
     assert site.run("retry", str(own)).returncode == 0
-    assert told(site, ALICE, "cancel", run=hers) == {"jobs": [77]}
+    assert told(site, ALICE, "cancel", run=hers) == {"jobs": [77], "unwritten": ""}
     site.stop(signal.SIGKILL)
 
     story = [

@@ -145,7 +145,10 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=8,
 )
-_ARGUMENTS = ("uid", "feature", "partition", "why", "run", "workflow", "stages", "stage", "strategy")
+_ARGUMENTS = (
+    "uid", "feature", "partition", "why", "run", "workflow", "stages", "stage", "strategy", "job", "shapes",
+    "checkpoint", "seconds", "links", "units", "release",
+)  # fmt: skip
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
