@@ -79,6 +79,11 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
             "counter",
             "Time that requests to Slurm waited for the agent's own budget.",
         ),
+        MetricSpec(
+            "slurm_turn_wait_seconds_total",
+            "counter",
+            "Time that looks for front programs waited for their turn, behind the agent's own requests.",
+        ),
         MetricSpec("slurm_budget_tokens", "gauge", "Requests to Slurm that could be made at once."),
         MetricSpec("slurm_budget_limit", "gauge", "The most requests to Slurm at once (slurm.request_burst)."),
         MetricSpec(
@@ -152,5 +157,6 @@ def of_backend(backend: Metered) -> Iterator[Family]:
     yield histogram(METRICS["slurm_request_duration_seconds"], by_one(meter.latency))
     yield family(METRICS["slurm_requests_refused_total"], by_one(budget.refused), by(("budget", "submissions")))
     yield one(METRICS["slurm_budget_wait_seconds_total"], budget.waited)
+    yield one(METRICS["slurm_turn_wait_seconds_total"], budget.turns.waited)
     yield one(METRICS["slurm_budget_tokens"], budget.tokens)
     yield one(METRICS["slurm_budget_limit"], budget.limits.burst)

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
+from penstock.slurm.turns import behind_all
+
 __all__ = ["LookCache", "TakenLook"]
 
 _AT_MOST: Final = 1.0
@@ -33,6 +35,7 @@ class _Kind(Generic[T]):
     begun: float = float("-inf")  # of the last one that was begun, whatever became of it
     running: asyncio.Task[TakenLook[T]] | None = None
     used: float = 0.0
+    askers: set[int] = field(default_factory=set)  # who wait for the one that is under way
 
 
 @dataclass(slots=True)
@@ -65,12 +68,14 @@ class LookCache(Generic[T]):
             times = [at for job, (at, whose) in touched.items() if uid is None or whose == uid or job == 0]
         return max(times, default=float("-inf"))
 
-    async def get(self, kind: Hashable, take: Take[T], since: float = float("-inf")) -> TakenLook[T]:
-        """A look of this kind, begun at `since` or later and not too old. `take` takes one; its errors pass."""
+    async def get(self, kind: Hashable, take: Take[T], since: float = float("-inf"), uid: int = 0) -> TakenLook[T]:
+        """A look of this kind, begun at `since` or later and not too old, for user `uid`. `take` takes one; its errors
+        pass."""
         needed = max(self.clock() - self.age, since)
         entry = self._kinds.setdefault(kind, _Kind())
         entry.used = self.clock()
         while entry.last is None or entry.last.begun < needed:
+            entry.askers.add(uid)
             if entry.running is None:
                 # Waited for with this one: whoever comes meanwhile finds it under way.
                 entry.running = asyncio.ensure_future(self._take(entry, take))
@@ -86,10 +91,12 @@ class LookCache(Generic[T]):
                 await self.sleep(pause)
             entry.begun = begun = self.clock()
             self.taken += 1
-            entry.last = TakenLook(begun, await take())
+            with behind_all(entry.askers):
+                entry.last = TakenLook(begun, await take())
             return entry.last
         finally:
             entry.running = None
+            entry.askers.clear()
 
     def _forget(self) -> None:
         """Kinds that nobody asks for any more take up memory."""

@@ -112,7 +112,7 @@ class ShimDoor:
             raise Through("this agent serves its own user only")
         if environ.get("SLURM_CONF") != self._environment.get("SLURM_CONF"):
             raise Through("another slurm.conf than the agent's")
-        site = (await self._facts.get("site", self._site)).content
+        site = (await self._facts.get("site", self._site, uid=uid)).content
         if self._shared and site.private:
             raise Through("what is shown depends on who asks (PrivateData)")
         asker = self._asker(uid, environ)
@@ -152,10 +152,10 @@ class ShimDoor:
 
         jobs = None if asked.ids is None else [job for job, _ in asked.ids]
         whose = asker.uid if asked.me else None
-        return await self._from(("squeue", *options), take, said, self.cache.since(jobs, whose))
+        return await self._from(("squeue", *options), take, said, self.cache.since(jobs, whose), asker.uid)
 
     async def _sacct(self, words: Sequence[str], asker: Asker, site: ShimSite) -> CommandAnswer:
-        clusters = (await self._clusters.get("clusters", self._looks.clusters)).content
+        clusters = (await self._clusters.get("clusters", self._looks.clusters, uid=asker.uid)).content
         asked = sacct.read(words, asker, replace(site, alone=set(clusters) == {site.cluster}))
         kind: tuple[object, ...]
         if asked.ids is not None:
@@ -177,7 +177,7 @@ class ShimDoor:
             assert content.table is not None
             return sacct.answer(asked, content.table, asker)
 
-        return await self._from(kind, take, said, since)
+        return await self._from(kind, take, said, since, asker.uid)
 
     def _numbers(self, jobs: Sequence[int]) -> tuple[Collection[int], tuple[object, ...]]:
         """All that was asked for lately: one look has them all, as long as none comes that it lacks."""
@@ -218,7 +218,7 @@ class ShimDoor:
             return scontrol.answer(asked, content.text, content.table, asker)
 
         since = self.cache.since(None if asked.job is None else [asked.job], None)
-        return await self._from(("scontrol", *options), take, said, since)
+        return await self._from(("scontrol", *options), take, said, since, asker.uid)
 
     async def _from(
         self,
@@ -226,16 +226,17 @@ class ShimDoor:
         take: Callable[[], Awaitable[_Content]],
         said: Callable[[_Content], CommandAnswer],
         since: float,
+        uid: int,
     ) -> CommandAnswer:
         """The answer from a look; where that lacks the jobs that were asked for, from a newer one."""
-        look = await self.cache.get(kind, take, since)
+        look = await self.cache.get(kind, take, since, uid)
         try:
             return said(look.content)
         except Through as why:
             now = self.cache.clock()
             if not why.ids or now - look.begun < _FRESH:
                 raise
-            return said((await self.cache.get(kind, take, now)).content)
+            return said((await self.cache.get(kind, take, now, uid)).content)
 
     # -- the site -----------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 Three limits, each told apart in the numbers for the metrics:
 - a token bucket for all requests. slurmctld's own limiter gives a user 30 requests, refilled at 2 per second; the
-  defaults stay within that. Requests that only look leave the last quarter of the bucket to those that act.
+  defaults stay within that. Requests that only look leave the last quarter of the bucket to those that act, and looks
+  for front programs come behind both (`turns`).
 - buckets for submissions, so that a fault in the agent cannot flood the queue: one for what it decides by itself, and a
   larger one for what its user has asked for (`SubmissionKind`);
 - a ladder of pauses when there is no answer, with jitter, for each controller and for accounting apart.
@@ -23,6 +24,7 @@ from typing import Protocol, runtime_checkable
 from penstock.api import plural
 from penstock.errors import NotNow, SlurmUnavailable
 from penstock.slurm.meter import Meter
+from penstock.slurm.turns import Turns, asking
 from penstock.values.backoff import Ladder
 from penstock.values.bucket import TokenBucket
 
@@ -98,12 +100,15 @@ class RequestBudget:
     then, and what is left is written down when it is left; raises what is in its way."""
     refused: Counter[str] = field(default_factory=Counter)
     """Requests that were not made, by reason: `budget`, `submissions`, or the service that does not answer."""
+    turns: Turns = field(init=False)
+    """The line of requests that come behind all others."""
     _requests: TokenBucket = field(init=False)
     _submissions: dict[SubmissionKind, TokenBucket] = field(init=False)
     _services: dict[str, _Service] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._requests = TokenBucket(self.limits.burst, self.limits.per_second)
+        self.turns = Turns(self._requests, self.clock, self.sleep)
         # A full bucket and an hour's refill together make the limit.
         half = self.limits.submissions_per_hour / 2
         self._submissions = {
@@ -144,6 +149,13 @@ class RequestBudget:
                 f"{service} gave no answer {times} in a row; it is asked again in {pause:.0f} s",
                 again_in=pause,
             )
+        if not changing and (askers := asking()) is not None:
+            try:
+                await self.turns.take(askers, patience)
+            except SlurmUnavailable:
+                self.refused["budget"] += 1
+                raise
+            return Ticket(asked, self.clock())
         with self.shared() if submits else nullcontext():
             if submits and (pause := self._submissions[submits].delay(now)) > 0:
                 self.refused["submissions"] += 1

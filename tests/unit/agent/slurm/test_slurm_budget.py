@@ -24,6 +24,7 @@ from penstock.slurm.base import Backend, Changer, Reader
 from penstock.slurm.budget import BudgetLimits, RequestBudget, SubmissionKind
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.meter import Meter
+from penstock.slurm.turns import behind_all
 from penstock.state.leadership import open_acts
 from penstock.state.store import Store
 from penstock.values.backoff import Ladder
@@ -66,6 +67,32 @@ def test_never_more_requests_than_the_bucket_holds(asks, burst, rate):
     for pause, changing in asks:
         time.now += pause
         sent.append(admit(subject, changing=changing).at)
+    for first in range(len(sent)):
+        for last in range(first, len(sent)):
+            assert last - first + 1 <= burst + rate * (sent[last] - sent[first]) + 1e-3
+
+
+@given(st.lists(st.tuples(st.floats(0, 20), st.integers(0, 3)), max_size=80), st.integers(4, 40), st.floats(0.1, 10))
+def test_looks_for_users_neither_break_the_limit_nor_take_what_the_agent_has_left(asks, burst, rate):
+    """User 0 is the agent itself."""
+    subject, time = budget(burst=burst, per_second=rate)
+    sent = []
+
+    async def ask(uid):
+        if not uid:
+            before = subject._requests.tokens(time.now)
+            ticket = await subject.admit("slurmctld", changing=True, patience=1e9)
+            assert before < 1 or ticket.at == before_sleep
+        else:
+            with behind_all({uid}):
+                ticket = await subject.admit("slurmctld", changing=False, patience=1e9)
+            assert subject._requests.tokens(time.now) >= min(burst / 2, burst - 1) - 1e-3
+        sent.append(ticket.at)
+
+    for pause, uid in asks:
+        time.now += pause
+        before_sleep = time.now
+        asyncio.run(ask(uid))
     for first in range(len(sent)):
         for last in range(first, len(sent)):
             assert last - first + 1 <= burst + rate * (sent[last] - sent[first]) + 1e-3
