@@ -161,16 +161,10 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _default_state_dir() -> Path:
-    if os.geteuid() == 0:
-        return Path("/var/lib/penstock")
-    return own_state()
-
-
 class AgentSection(_Section):
     """The daemon itself."""
 
-    state_dir: Anchored = Field(default_factory=_default_state_dir, description="State file, socket and key live here.")
+    state_dir: Anchored = Field(default_factory=own_state, description="State file, socket and key live here.")
     socket: Anchored | None = Field(None, description="Unix socket; default: agent.sock in the state folder.")
     serve: Literal["own", "all"] = Field("own", description="Whose MPI jobs: the agent's own user's, or everybody's.")
     request_burst: int = Field(

@@ -96,7 +96,7 @@ def _default(model: type[BaseModel], key: str) -> str:
     if default is PydanticUndefined:
         # A factory. What this one gives depends on who asks, so it is said and not shown.
         if key == "state_dir":
-            return "`/var/lib/penstock` for root, else `$XDG_STATE_HOME/penstock`"
+            return "`$XDG_STATE_HOME/penstock`, else `~/.local/state/penstock`"
         return "empty"
     if default is None:
         return "unset"

@@ -112,6 +112,17 @@ def test_a_relative_home_of_states_does_not_count(monkeypatch, tmp_path):
         assert Config.model_validate({}).agent.state_dir == taken / "penstock"
 
 
+def test_root_without_a_configuration_does_not_take_the_folder_of_the_site_s_service(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr("penstock.config.SITE", tmp_path / "none.yaml")
+    for name in [n for n in os.environ if n.startswith(("PENSTOCK_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load().agent.state_dir == tmp_path / ".local" / "state" / "penstock"
+    shown = json.loads(CliRunner().invoke(cli, ["config", "show", "--json"]).stdout)
+    assert shown["agent"]["state_dir"] == str(tmp_path / ".local" / "state" / "penstock")
+
+
 def test_who_has_no_home_is_told_so_where_one_is_needed(monkeypatch):
     """A user whom the site's directory does not know, in a container, say."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
