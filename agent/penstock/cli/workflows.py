@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from penstock.cli import complete
-from penstock.cli.backends import cancel_all
+from penstock.cli.backends import cancel_all, first_of
 from penstock.cli.door import ask_or_leave, left_environment
 from penstock.cli.handing import hand_over
 from penstock.cli.options import number
@@ -132,7 +132,7 @@ def cancel(workflow: str, as_json: bool) -> None:
         if unwritten:
             click.echo(f"penstock: known to this agent alone, a restarted one goes on with it: {unwritten}", err=True)
     if failed:
-        raise PenstockError(f"some jobs could not be cancelled: {'; '.join(failed)}")
+        raise PenstockError(f"some jobs could not be cancelled: {first_of(failed)}")
 
 
 @click.command()
@@ -221,7 +221,7 @@ def _again(config: Config, shown_run: Shown, run: WorkflowRun, stage: str | None
     known = [known_job(run, job, run.uid) for job in jobs]
     failed = asyncio.run(cancel_all(config, known)) if jobs else []
     if failed:
-        raise PenstockError(f"jobs that come after it could not be cancelled: {'; '.join(failed)}")
+        raise PenstockError(f"jobs that come after it could not be cancelled: {first_of(failed)}")
     found: dict[str, tuple[int, str | None]] = {}
     moved: dict[int, int] = {}  # new jobs by the old ones
     for i in sorted({*broken, *kept}):  # parents stand before their children
