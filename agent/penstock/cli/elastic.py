@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.door import why_silent
 from dmr.elastic.signals import check_signal
+from penstock.cli.door import why_silent
 from penstock.cli.output import emit_json
 from penstock.cli.runs import remembered_elastic
 from penstock.config import load
