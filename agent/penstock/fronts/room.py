@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.fronts.words import SbatchWords
 
-__all__ = ["Line", "line_folder", "place_of"]
+__all__ = ["RoomLine", "line_folder", "place_of"]
 
 _LOOK = 0.2  # seconds between looks at who is before
 _NEW = ".new-"
@@ -37,7 +37,7 @@ def place_of(line: SbatchWords, script: SbatchWords, environ: Mapping[str, str])
     return f"{binascii.crc32(chr(10).join(found).encode(errors='surrogateescape')):08x}"
 
 
-class Line:
+class RoomLine:
     """One that submits. `folder` None, or one that cannot be written: it stands in no line, and tries at once."""
 
     def __init__(self, folder: str | None, place: str) -> None:

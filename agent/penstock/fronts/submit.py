@@ -20,7 +20,7 @@ from penstock.fronts.once import (
 )
 from penstock.fronts.path import find, guarded
 from penstock.fronts.process import Child, heard, say
-from penstock.fronts.room import Line, place_of
+from penstock.fronts.room import RoomLine, place_of
 from penstock.slurm.error_texts import submit_limit
 from penstock.values.lines import split_lines
 
@@ -118,7 +118,7 @@ def submit_once(
 
     if option is None or script is None:
         return one_try()[0]
-    in_line = Line(waiting, place_of(line, script, environ))
+    in_line = RoomLine(waiting, place_of(line, script, environ))
     try:
         return _once(one_try, in_line, key, line, script, environ, patience)
     finally:
@@ -127,7 +127,7 @@ def submit_once(
 
 def _once(
     one_try: Callable[[], tuple[SbatchAnswer, bool]],
-    in_line: Line,
+    in_line: RoomLine,
     key: str,
     line: SbatchWords,
     script: SbatchWords,

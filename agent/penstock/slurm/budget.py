@@ -24,7 +24,7 @@ from typing import Protocol, runtime_checkable
 from penstock.api import plural
 from penstock.errors import NotNow, SlurmUnavailable
 from penstock.slurm.meter import Meter
-from penstock.slurm.turns import Turns, asking
+from penstock.slurm.turns import AskerTurns, asking
 from penstock.values.backoff import Ladder
 from penstock.values.bucket import TokenBucket
 
@@ -100,7 +100,7 @@ class RequestBudget:
     then, and what is left is written down when it is left; raises what is in its way."""
     refused: Counter[str] = field(default_factory=Counter)
     """Requests that were not made, by reason: `budget`, `submissions`, or the service that does not answer."""
-    turns: Turns = field(init=False)
+    turns: AskerTurns = field(init=False)
     """The line of requests that come behind all others."""
     _requests: TokenBucket = field(init=False)
     _submissions: dict[SubmissionKind, TokenBucket] = field(init=False)
@@ -108,7 +108,7 @@ class RequestBudget:
 
     def __post_init__(self) -> None:
         self._requests = TokenBucket(self.limits.burst, self.limits.per_second)
-        self.turns = Turns(self._requests, self.clock, self.sleep)
+        self.turns = AskerTurns(self._requests, self.clock, self.sleep)
         # A full bucket and an hour's refill together make the limit.
         half = self.limits.submissions_per_hour / 2
         self._submissions = {

@@ -19,7 +19,7 @@ from typing import Final
 from penstock.errors import SlurmUnavailable
 from penstock.values.bucket import TokenBucket
 
-__all__ = ["Turns", "asking", "behind_all"]
+__all__ = ["AskerTurns", "asking", "behind_all"]
 
 _NO_TIME: Final = 1e-6
 _LEFT: Final = 1 / 2
@@ -53,7 +53,7 @@ class _Waiting:
     turn: asyncio.Future[None]
 
 
-class Turns:
+class AskerTurns:
     """The line before a bucket. `clock` and `sleep` are the budget's.
 
     `waited`: seconds that all requests have waited in it, `waited_of` those of each user.
