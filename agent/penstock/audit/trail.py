@@ -99,9 +99,20 @@ class Trail:
         """Raises AuditUnwritable where a record could not be written now."""
         with self._ours():
             file = self._current()
+            self._write_again(file)
             room = os.fstatvfs(file.descriptor)
             if room.f_blocks and room.f_bavail * room.f_frsize < _ROOM:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _write_again(self, file: _File) -> None:
+        """Its last byte, as it is: whoever has a file open does not see that it has become read-only."""
+        if not file.size:
+            return
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.pwrite(descriptor, os.pread(descriptor, 1, file.size - 1), file.size - 1)
+        finally:
+            os.close(descriptor)
 
     def latest(self) -> list[ChainEntry]:
         """The last records of the current file, oldest first; none where they cannot be read."""

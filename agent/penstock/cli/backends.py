@@ -33,7 +33,8 @@ async def backend_of(config: Config) -> AsyncIterator[Reader]:
 
 async def cancel_all(config: Config, jobs: Sequence[KnownJob]) -> list[str]:
     """Cancel these jobs, the last first, so that none starts meanwhile; which could not be, and why. One look says
-    which are there: of the others nothing is asked. A number under which Slurm has another job by now is left alone."""
+    which are there: of the others nothing is asked. A number under which Slurm has another job by now is left alone.
+    """
     from penstock.cli.acting import acting  # what acts is slow to load, and most commands only look
     from penstock.core.executor import Concern
 

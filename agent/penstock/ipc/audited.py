@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
@@ -11,7 +12,7 @@ from dmr import wire
 from dmr.wire import clean
 from penstock.audit.auditor import Auditor, new_id
 from penstock.audit.record import Door, Record, RecordKind, RecordOutcome, Scalar, code_of
-from penstock.errors import AuditUnwritable, NotNow, PenstockError, StoreError
+from penstock.errors import AuditUnwritable, NotNow, OutcomeUnknown, PenstockError, StoreError
 from penstock.host.clock import Clock
 from penstock.host.logins import login
 
@@ -31,6 +32,8 @@ PEER: ContextVar[str] = ContextVar("peer", default="")
 """Where the connection of this task comes from."""
 _LISTED: Final = 25  # jobs
 _UIDS: Final = 2**32
+_TRIES: Final = 10
+_AGAIN: Final = 0.5  # seconds
 _LARGEST: Final = 2**63
 
 Operation = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
@@ -46,12 +49,13 @@ class RequestAudit:
 
     async def carry_out(self, door: Door, uid: int, op: str, request: Mapping[str, Any], operation: Operation) -> Any:  # noqa: ANN401
         """What the operation answers; its errors pass through. Raises AuditUnwritable, and nothing was done, where a
-        request of somebody else than the agent's user could not be written down."""
+        request of somebody else than the agent's user could not be written down, and OutcomeUnknown where that was seen
+        only when it had been done."""
         if op not in CHANGING:
             return await operation(uid, request)
-        number = new_id()
+        number, needs_record = new_id(), uid != os.geteuid() and op not in _STOPPING
         try:
-            if uid != os.geteuid() and op not in _STOPPING:
+            if needs_record:
                 self._auditor.require()
             answer = await operation(uid, request)
         except Exception as e:
@@ -60,7 +64,22 @@ class RequestAudit:
             self._command(door, uid, op, request, None, number, e)
             raise
         self._command(door, uid, op, request, answer, number)
+        if needs_record and door is not Door.INBOX:  # where nobody waits for an answer
+            await self._on_disk()
         return answer
+
+    async def _on_disk(self) -> None:
+        """Until the record of what was done is on disk. Raises OutcomeUnknown where it does not come there."""
+        for _ in range(_TRIES):
+            if not self._auditor.trouble:
+                return
+            await asyncio.sleep(_AGAIN)
+            self._auditor.catch_up()
+        if self._auditor.trouble:
+            raise OutcomeUnknown(
+                f"it was done, but its record cannot be written: {self._auditor.trouble}. Look before you ask again; "
+                "until the file can be written nothing more is done for others"
+            )
 
     def turned_away(self, door: Door, uid: int | None, error: BaseException, verb: str = "request") -> None:
         """Somebody was refused before it was known (or looked at) what they wanted."""
