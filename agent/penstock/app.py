@@ -202,6 +202,7 @@ class App:
         add(partial(figures.of_observer, self.observer))
         add(partial(figures.of_executor, self.executor))
         add(partial(figures.of_store, self.store))
+        add(partial(figures.of_audit, self.auditor))
         add(lambda: workflow_figures.families(self.workflows.book if self.workflows else None))
         add(partial(malleable_figures.families, self.malleable))
         add(lambda: door_figures.families(self.server, self.local, self.remote, self.far))

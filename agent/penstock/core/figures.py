@@ -6,16 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from penstock.audit.auditor import Auditor
 from penstock.core.executor import Executor
 from penstock.core.families import Family, MetricSpec, by, by_one, copied, family, histogram, named, one
 from penstock.core.observe import Observer
-from penstock.core.pauses import FEATURES
+from penstock.core.pauses import FEATURES, as_pauses
 from penstock.sharedlook.client import OUTCOMES
 from penstock.slurm.budget import Metered
 from penstock.slurm.meter import LOOKS
 from penstock.state.store import Store
 
-__all__ = ["METRICS", "of_backend", "of_executor", "of_observer", "of_store"]
+__all__ = ["METRICS", "of_audit", "of_backend", "of_executor", "of_observer", "of_store"]
 
 METRICS: Final[Mapping[str, MetricSpec]] = named(
     (
@@ -70,8 +71,8 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
         MetricSpec(
             "slurm_requests_refused_total",
             "counter",
-            "Requests to Slurm that the agent held back, by reason: budget, submissions, or the service that did not "
-            "answer.",
+            "Requests to Slurm that the agent held back, by reason: budget, submissions, turns (a look for a front "
+            "program that would have waited too long), or the service that did not answer.",
             ("reason",),
         ),
         MetricSpec(
@@ -94,7 +95,12 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
         ),
         MetricSpec("automatic_pauses_total", "counter", "How often too many failures in a row paused all acts."),
         MetricSpec("automatic_pause", "gauge", "Whether all acts are paused now because of that."),
-        MetricSpec("pauses", "gauge", "Pauses in force that somebody asked for (penstock pause).", ("feature",)),
+        MetricSpec(
+            "pauses", "gauge", "Pauses in force that somebody asked for (penstock pause, penstock off).", ("feature",)
+        ),
+        MetricSpec(
+            "audit_unwritable", "gauge", "Whether no audit record can be written, so that nothing is done for others."
+        ),
         MetricSpec(
             "wait_error_seconds",
             "histogram",
@@ -134,8 +140,14 @@ def of_executor(executor: Executor) -> Iterator[Family]:
     yield family(METRICS["acts_total"], copied(executor.outcomes), by(_ACTS, ("done", "failed", "unknown")))
     yield one(METRICS["automatic_pauses_total"], executor.pauses)
     yield one(METRICS["automatic_pause"], executor.paused)
-    pauses = Counter(pause.feature or "all" for pause in executor.pause_control.pauses)
+    control = executor.pause_control
+    pauses = Counter(pause.feature or "all" for pause in (*control.pauses, *as_pauses(control.off)))
     yield family(METRICS["pauses"], by_one(pauses), by(("all", *FEATURES)))
+
+
+def of_audit(auditor: Auditor) -> Iterator[Family]:
+    """Whether it can be told who asked for what."""
+    yield one(METRICS["audit_unwritable"], bool(auditor.trouble))
 
 
 def of_store(store: Store) -> Iterator[Family]:
@@ -155,7 +167,9 @@ def of_backend(backend: Metered) -> Iterator[Family]:
         features[purpose.feature] += count
     yield family(METRICS["slurm_requests_by_feature_total"], by_one(features), by((LOOKS, *FEATURES)))
     yield histogram(METRICS["slurm_request_duration_seconds"], by_one(meter.latency))
-    yield family(METRICS["slurm_requests_refused_total"], by_one(budget.refused), by(("budget", "submissions")))
+    yield family(
+        METRICS["slurm_requests_refused_total"], by_one(budget.refused), by(("budget", "submissions", "turns"))
+    )
     yield one(METRICS["slurm_budget_wait_seconds_total"], budget.waited)
     yield one(METRICS["slurm_turn_wait_seconds_total"], budget.turns.waited)
     yield one(METRICS["slurm_budget_tokens"], budget.tokens)

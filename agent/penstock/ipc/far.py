@@ -5,13 +5,16 @@ Only an agent that holds its state by a lease has it (`penstock.state.lease`): t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from penstock.errors import NotPermitted, PenstockError, UserError
 from penstock.ipc import proof
+from penstock.ipc.audited import PEER
 from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import refused
+from penstock.ipc.limits import Requesters
 
 __all__ = ["FarDoor", "Proven", "refusal"]
 
@@ -29,7 +32,8 @@ class Proven:
 class FarDoor:
     """`answer` is that of the Unix socket: the same requests, authorised and limited alike.
 
-    `refused` counts requests of which it was not proven who sends them; `on_refused` is told of each.
+    `refused` counts requests of which it was not proven who sends them, `requesters` the hosts that these came from;
+    `on_refused` is told of each.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class FarDoor:
         self._verifier = verifier
         self._on_refused = on_refused
         self.refused = 0
+        self.requesters = Requesters()
 
     async def prove(self, theirs: str, line: bytes) -> Proven:
         """Who has sent this head on the connection that was greeted with `theirs`. Raises `NotPermitted`, and `NotNow`
@@ -67,6 +72,7 @@ class FarDoor:
 
     def _refuse(self, error: PenstockError) -> PenstockError:
         self.refused += 1
+        self.requesters.note(PEER.get(), time.monotonic())
         self._on_refused(error)
         return error
 

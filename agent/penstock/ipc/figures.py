@@ -23,6 +23,13 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
             ("door", "outcome"),
         ),
         MetricSpec(
+            "refused_requesters_total",
+            "counter",
+            "Whose requests were refused or malformed, by door: each user, or host where no user was proven, once "
+            "in 15 minutes.",
+            ("door",),
+        ),
+        MetricSpec(
             "guard_questions_total", "counter", "Questions of waiting jobs about others, which Slurm was not asked."
         ),
         MetricSpec(
@@ -46,5 +53,8 @@ def families(
     if far is not None:  # whose proven requests are answered, and counted, at the local door
         messages["far", "refused"] = far.refused
     yield family(METRICS["messages_total"], messages, zeros)
+    requesters = {door: it.requesters.count for door, it in zip(doors, (local, remote), strict=True) if it is not None}
+    requesters |= {"far": far.requesters.count} if far is not None else {}
+    yield family(METRICS["refused_requesters_total"], by_one(requesters), by(doors))
     away = server.turned_away if server else Counter()
     yield family(METRICS["connections_refused_total"], by_one(away), by(doors))

@@ -17,10 +17,10 @@ from penstock.core.pace import Pace, Timed
 from penstock.errors import NotNow, NotPermitted, PenstockError, UserError
 from penstock.host.clock import Clock
 from penstock.host.logs import get_logger
-from penstock.ipc.audited import RequestAudit
+from penstock.ipc.audited import PEER, RequestAudit
 from penstock.ipc.auth import Verifier
 from penstock.ipc.guards import GuardDesk
-from penstock.ipc.limits import RateLimit
+from penstock.ipc.limits import RateLimit, Requesters
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.machine import MalleableJob
 
@@ -41,9 +41,9 @@ LocalOp = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
 class LocalDoor:
     """Requests of the command line: `{"op": ..., arguments}` to `{"ok": true, "result": ...}` or the error's name.
 
-    `answers` counts them by how they went: ok, refused (not permitted, too many), failed. Those that change something
-    leave a record in the `audit`. `limit` is of each user's requests, `often` of those that front programs and hubs
-    make: any number of tools may ask, and who is turned away asks Slurm.
+    `answers` counts them by how they went: ok, refused (not permitted, too many), failed; `requesters` whose were
+    refused. Those that change something leave a record in the `audit`. `limit` is of each user's requests, `often` of
+    those that front programs and hubs make: any number of tools may ask, and who is turned away asks Slurm.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class LocalDoor:
         self._operations = operations
         self._often = often
         self.answers: Counter[str] = Counter()
+        self.requesters = Requesters()
         self._limit = limit
         self._audit = audit
 
@@ -76,7 +77,7 @@ class LocalDoor:
         try:
             limit.take(uid, time.monotonic())
         except NotNow as e:
-            self.answers["refused"] += 1
+            self._count_refused(uid)
             if self._audit is not None:
                 self._audit.turned_away(door, uid, e)
             return refused(e)
@@ -91,14 +92,21 @@ class LocalDoor:
             reply = await _written(await self._dispatch(door, uid, line, often=often))
             self.answers["ok"] += 1
             return reply
+        except NotPermitted as e:
+            self._count_refused(uid)
+            return refused(e)
         except PenstockError as e:
-            self.answers["refused" if isinstance(e, NotPermitted) else "failed"] += 1
+            self.answers["failed"] += 1
             return refused(e)
         except Exception as e:
             self.answers["failed"] += 1
             _log.exception("a request failed")
             said = {"ok": False, "error": "PenstockError", "message": f"internal error: {e!r}; see the agent's log"}
             return json.dumps(said).encode() + b"\n"
+
+    def _count_refused(self, uid: int) -> None:
+        self.answers["refused"] += 1
+        self.requesters.note(uid, time.monotonic())
 
     async def _dispatch(self, door: Door, uid: int, line: bytes, *, often: bool = False) -> object:
         try:
@@ -146,7 +154,8 @@ def _failure(error: str, why: object) -> bytes:
 class RemoteDoor:
     """Requests of MPI applications, in the protocol of `dmr.wire`.
 
-    `answers` counts them by how they went: ok, refused (not permitted), malformed, failed.
+    `answers` counts them by how they went: ok, refused (not permitted), malformed, failed; `requesters` whose were
+    refused or malformed: the user's, or, where nobody was proven, the host's.
     """
 
     def __init__(
@@ -168,6 +177,7 @@ class RemoteDoor:
         self._serves = serves
         self._want_look = want_look
         self.answers: Counter[str] = Counter()
+        self.requesters = Requesters()
         self._limit = limit
         self._of_user = of_user
         self._audit = audit
@@ -185,6 +195,7 @@ class RemoteDoor:
             received = wire.decode_request(line)
         except wire.WireError as e:
             self.answers["malformed"] += 1
+            self.requesters.note(PEER.get(), time.monotonic())
             return _failure("bad-request", e), uid
         try:
             uid = await self._verifier.uid(received, self._clock.now())
@@ -193,6 +204,7 @@ class RemoteDoor:
             return reply, uid
         except NotPermitted as e:
             self.answers["refused"] += 1
+            self.requesters.note(PEER.get() if uid is None else uid, time.monotonic())
             # Not every one: whoever reaches the port must not be able to fill the disk.
             if self._told.allows("", time.monotonic()):
                 _log.warning("refused", job=received.request.job, why=str(e), refused=self.answers["refused"])

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from penstock.errors import NotNow
 from penstock.values.bucket import TokenBucket
 
-__all__ = ["ByteBudget", "RateLimit"]
+__all__ = ["ByteBudget", "RateLimit", "Requesters"]
 
 _FORGET_FROM = 1024
 
@@ -61,6 +61,26 @@ class RateLimit:
         """Who has been away so long that nothing is known of them."""
         self._buckets = {key: bucket for key, bucket in self._buckets.items() if bucket.tokens(now) < self.burst}
         self._forget_at = max(_FORGET_FROM, 2 * len(self._buckets))
+
+
+class Requesters:
+    """Who was turned away. `count`: each of them once in `interval` s, so that one who goes on and on is one."""
+
+    def __init__(self, interval: float = 900.0) -> None:
+        self._interval = interval
+        self._counted: dict[Hashable, float] = {}
+        self._forget_at = _FORGET_FROM
+        self.count = 0
+
+    def note(self, who: Hashable, now: float) -> None:
+        """This one was, just now."""
+        if now - self._counted.get(who, -math.inf) < self._interval:
+            return
+        if len(self._counted) >= self._forget_at:
+            self._counted = {key: at for key, at in self._counted.items() if now - at < self._interval}
+            self._forget_at = max(_FORGET_FROM, 2 * len(self._counted))
+        self._counted[who] = now
+        self.count += 1
 
 
 class ByteBudget:

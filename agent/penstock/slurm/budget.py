@@ -99,7 +99,8 @@ class RequestBudget:
     """Entered for each submission while it is looked whether there is one left: what others have taken since counts
     then, and what is left is written down when it is left; raises what is in its way."""
     refused: Counter[str] = field(default_factory=Counter)
-    """Requests that were not made, by reason: `budget`, `submissions`, or the service that does not answer."""
+    """Requests that were not made, by reason: `budget`, `submissions`, `turns` (see `AskerTurns`), or the service that
+    does not answer."""
     turns: AskerTurns = field(init=False)
     """The line of requests that come behind all others."""
     _requests: TokenBucket = field(init=False)
@@ -153,7 +154,7 @@ class RequestBudget:
             try:
                 await self.turns.take(askers, patience)
             except SlurmUnavailable:
-                self.refused["budget"] += 1
+                self.refused["turns"] += 1
                 raise
             return Ticket(asked, self.clock())
         with self.shared() if submits else nullcontext():

@@ -20,7 +20,11 @@ from outside import need_program
 from penstock.app import App
 from penstock.cli.catalogue import METRICS, PREFIX, table
 from penstock.core import figures
+from penstock.core.off import Off
+from penstock.ipc.audited import PEER
 from penstock.ipc.far import FarDoor
+from penstock.ipc.handlers import LocalDoor
+from penstock.ipc.limits import RateLimit
 from penstock.slurm.cli import CliBackend
 from penstock.state.store import Store
 from penstock.values.tally import Tally
@@ -140,6 +144,38 @@ async def test_resizes_and_messages_are_counted(tmp_path):
     world.app.far = FarDoor(world.door.hear, world.app.verifier)
     world.app.far.refused = 4
     assert values(world)['penstock_messages_total{door="far",outcome="refused"}'] == 4
+
+
+@virtual
+async def test_one_user_who_is_refused_again_and_again_counts_once_at_each_door(tmp_path):
+    world = World(tmp_path)
+    await world.boot()
+    app = world.app
+    app.local, app.remote = LocalDoor({}, RateLimit(1, 1e-9)), world.door
+    for uid, times in ((1000, 30), (1001, 30), (1002, 1)):
+        for _ in range(times):
+            await app.local.answer(uid, b"rubbish")
+    for host in ("10.0.0.1", "10.0.0.2"):
+        PEER.set(host)
+        for _ in range(5):
+            await app.remote.answer(b"rubbish")
+    seen = values(world)
+    assert seen['penstock_messages_total{door="local",outcome="refused"}'] == 58
+    assert seen['penstock_refused_requesters_total{door="local"}'] == 2
+    assert seen['penstock_messages_total{door="remote",outcome="malformed"}'] == 10
+    assert seen['penstock_refused_requesters_total{door="remote"}'] == 2
+
+
+@virtual
+async def test_what_keeps_the_agent_from_acting_for_others_is_told(tmp_path):
+    world = World(tmp_path)
+    await world.boot()
+    seen = values(world)
+    assert (seen["penstock_audit_unwritable"], seen['penstock_pauses{feature="all"}']) == (0, 0)
+    world.app.auditor.trouble = "No space left on device"
+    world.app.executor.pause_control.turn_off(Off(0, 1.0))
+    seen = values(world)
+    assert (seen["penstock_audit_unwritable"], seen['penstock_pauses{feature="all"}']) == (1, 1)
 
 
 @virtual
@@ -277,6 +313,8 @@ STEADY = {
     'penstock_resizes_total{instance="a", kind="expand", outcome="abandoned"}': "0+0.1x60",
     'penstock_slurm_requests_refused_total{instance="a", reason="slurmctld"}': "0+1x60",
     'penstock_messages_total{instance="a", door="remote", outcome="refused"}': "0+1x60",
+    'penstock_refused_requesters_total{instance="a", door="remote"}': "0x60",
+    'penstock_audit_unwritable{instance="a"}': "0x60",
     'penstock_controller_errors_total{instance="a", part="Inbox"}': "0x60",
     'penstock_passes_total{instance="a", verdict="acted"}': "1+1x60",
     'penstock_passes_total{instance="a", verdict="failed"}': "0x60",
@@ -307,6 +345,12 @@ WAITING = {
     'penstock_passes_total{instance="a", verdict="acted"}': "0x60",
     'penstock_snapshot_usable{instance="a"}': "0x60",
 }
+# One user who is refused as fast as that user can ask, for an hour, and whose looks would wait too long.
+ONE_USER = {
+    'penstock_messages_total{instance="a", door="remote", outcome="refused"}': "0+600x60",
+    'penstock_refused_requesters_total{instance="a", door="remote"}': "0 1x14 2x14 3x14 4x14",
+    'penstock_slurm_requests_refused_total{instance="a", reason="turns"}': "0+60x60",
+}
 TROUBLE = {
     "PenstockGone": {'up{job="penstock", instance="a"}': "1x30 0x30"},
     "PenstockStuck": {'penstock_last_pass_timestamp_seconds{instance="a"}': "0+60x40 2400x20"},
@@ -322,7 +366,11 @@ TROUBLE = {
         'penstock_resizes_total{instance="a", kind="expand", outcome="completed"}': "0x60",
     },
     "PenstockPausedItself": {'penstock_automatic_pause{instance="a"}': "0x55 1x5"},
-    "PenstockRefusals": {'penstock_messages_total{instance="a", door="remote", outcome="refused"}': "0+5x60"},
+    "PenstockAuditFailing": {'penstock_audit_unwritable{instance="a"}': "0x50 1x10"},
+    "PenstockRefusals": {
+        'penstock_messages_total{instance="a", door="remote", outcome="refused"}': "0+5x60",
+        'penstock_refused_requesters_total{instance="a", door="remote"}': "0x45 5x15",
+    },
     "PenstockConfigRefused": {'penstock_config_last_reload_successful{instance="a"}': "1x50 0x10"},
 }
 
@@ -330,7 +378,7 @@ TROUBLE = {
 def test_each_alert_fires_for_its_trouble_and_none_without(tmp_path):
     assert TROUBLE.keys() == alerts().keys()
     cases = []
-    told = [(None, {}), *TROUBLE.items(), ("PenstockBlind", WAITING)]
+    told = [(None, {}), (None, ONE_USER), *TROUBLE.items(), ("PenstockBlind", WAITING)]
     for trouble, change in told:
         series = STEADY | change
         expected = [

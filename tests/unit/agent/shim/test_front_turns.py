@@ -169,7 +169,7 @@ def test_who_would_wait_longer_than_they_will_is_told_at_once_and_those_behind_g
         with behind_all({GREEDY}), pytest.raises(SlurmUnavailable, match="too many requests"):
             await budget.admit("slurmctld", changing=False, patience=0.3)
         assert now() == begun
-        assert budget.refused["budget"] == 1
+        assert budget.refused["turns"] == 1
         with behind_all({GREEDY}):
             await budget.admit("slurmctld", changing=False, patience=30.0)
 
