@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.errors import UserError
-from penstock.values.documents import MAX_BYTES, flat, parse_yaml, show
+from penstock.values.documents import MAX_BYTES, flat, parse_json, parse_yaml, show
 
 __all__ = ["Entry", "entries", "read"]
 
@@ -30,7 +29,7 @@ def read(path: Path, what: str) -> object:
     try:
         if start in (b"{", b"["):
             try:
-                return json.loads(data.decode("utf-8-sig"))
+                return parse_json(data.decode("utf-8-sig"))
             except (ValueError, RecursionError) as e:
                 # YAML may be written with braces, too.
                 if len(data) > MAX_BYTES or path.suffix == ".json":

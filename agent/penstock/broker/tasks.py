@@ -32,7 +32,7 @@ from penstock.broker.profiles import load_profile, requirements_of
 from penstock.errors import UserError
 from penstock.select.consumables import Parallel, Requirement, Task
 from penstock.select.values import Value
-from penstock.values.models import Bytes, Duration, Entry, Name, Text, VariableName, kind, read_as, whole
+from penstock.values.models import Bytes, Content, Duration, Entry, Name, Text, VariableName, read_as, whole
 from penstock.values.speedup import Amdahl, SpeedupTable
 
 __all__ = ["Bag", "bag_at", "entry_of", "read_bags"]
@@ -77,10 +77,6 @@ def _plain(value: object) -> object:
     return value["requirements"] if isinstance(value, dict) and set(value) == {"requirements"} else value
 
 
-def _content(value: object) -> str | None:
-    return str(value) if isinstance(value, str | int | float) else None
-
-
 class _BagEntry(Entry):
     name: Name
     count: Annotated[int, whole(1, 100_000)] = 1
@@ -101,7 +97,7 @@ class _BagEntry(Entry):
     constraint: Name | None = None
     gres: Name | None = None
     workdir: Text | None = None
-    environment: dict[VariableName, Annotated[str, kind(_content, "a text")]] = Field(default_factory=dict)
+    environment: dict[VariableName, Content] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

@@ -1,11 +1,12 @@
 """Files that people write: YAML as its version 1.2 reads scalars, and what to say of what is wrong in them.
 
-`no` is a text, `1:30` and `010` are no base-60 or octal numbers, a key that is there twice is refused. Every complaint
-is one line (`UserError`).
+`no` is a text, `1:30` and `010` are no base-60 or octal numbers, a key that is there twice is refused. A number keeps
+its text, for where a text is meant (`as_written`): `1.10` is not `1.1` there. Every complaint is one line (`UserError`).
 """
 
 from __future__ import annotations
 
+import json
 import re
 import reprlib
 from collections.abc import Mapping
@@ -16,10 +17,48 @@ import yaml
 
 from penstock.errors import UserError
 
-__all__ = ["MAX_BYTES", "flat", "parse_yaml", "show"]
+__all__ = ["MAX_BYTES", "as_written", "flat", "parse_json", "parse_yaml", "show"]
 
 MAX_BYTES: Final = 1_000_000
 _DEEPEST: Final = 50
+
+
+class _Int(int):
+    """A whole number that stands in a file otherwise than Python writes it."""
+
+    written: str
+
+
+class _Float(float):
+    """As `_Int`."""
+
+    written: str
+
+
+def _int(text: str) -> int:
+    number = int(text)
+    if str(number) == text:
+        return number
+    made = _Int(number)
+    made.written = text
+    return made
+
+
+def _float(text: str, number: float) -> float:
+    if str(number) == text:
+        return number
+    made = _Float(number)
+    made.written = text
+    return made
+
+
+def as_written(value: object) -> str | None:
+    """A text, or a number as it stands in its file (`1.10`, `007`, `1e3`); None for anything else."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value.written if isinstance(value, _Int | _Float) else str(value)
 
 
 class _Loader(yaml.SafeLoader):
@@ -42,7 +81,12 @@ class _Loader(yaml.SafeLoader):
                         None, None, f"the key {key.value!r} is there twice", key.start_mark
                     )
                 seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        made = super().construct_mapping(node, deep)
+        if len(made) < len(node.value):
+            raise yaml.constructor.ConstructorError(
+                None, None, "two keys are the same number: quote those that are names", node.start_mark
+            )
+        return made
 
 
 def _resolvers() -> None:
@@ -59,12 +103,17 @@ def _resolvers() -> None:
 
 
 def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
-    return int(str(loader.construct_scalar(node)))
+    return _int(str(loader.construct_scalar(node)))
+
+
+def _real(loader: _Loader, node: yaml.ScalarNode) -> float:
+    return _float(str(loader.construct_scalar(node)), loader.construct_yaml_float(node))
 
 
 _resolvers()
 # `010` is ten (PyYAML's own constructor would read it as octal)
 _Loader.add_constructor("tag:yaml.org,2002:int", _integer)
+_Loader.add_constructor("tag:yaml.org,2002:float", _real)
 
 
 def parse_yaml(data: bytes | str, what: str) -> object:
@@ -90,6 +139,11 @@ def parse_yaml(data: bytes | str, what: str) -> object:
     return document
 
 
+def parse_json(text: str) -> Any:  # noqa: ANN401 (whatever it is)
+    """As `json.loads`, with numbers that keep their text. Raises ValueError and RecursionError."""
+    return json.loads(text, parse_int=_int, parse_float=lambda number: _float(number, float(number)))
+
+
 def flat(error: object) -> str:
     """A message on one line."""
     return " ".join(str(error).split())[:200]
@@ -105,8 +159,8 @@ def show(value: object) -> str:
         return "a list"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, Decimal):
-        return str(value)[:40]
+    if isinstance(value, Decimal | _Int | _Float):
+        return (str(value) if isinstance(value, Decimal) else value.written)[:40]
     try:
         return reprlib.repr(value)
     except ValueError:  # an integer with too many digits to print

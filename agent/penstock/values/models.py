@@ -14,13 +14,13 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError, model_validator
 
 from penstock.errors import UserError
-from penstock.values.documents import show
+from penstock.values.documents import as_written, show
 from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.values.units import parse_amount, parse_rate
 
 __all__ = [
-    "Amount", "Bandwidth", "Bytes", "Duration", "Entry", "Latency", "Listed", "Name", "Rate", "Text", "VariableName",
-    "Words", "kind", "number", "read_as", "text", "whole", "wrong",
+    "Amount", "Bandwidth", "Bytes", "Content", "Duration", "Entry", "Latency", "Listed", "Name", "Rate", "Text",
+    "VariableName", "Words", "kind", "number", "read_as", "text", "texts", "whole", "wrong",
 ]  # fmt: skip
 
 M = TypeVar("M", bound="Entry")
@@ -115,10 +115,22 @@ def kind(parse: Callable[[Any], object], what: str | None = None) -> PlainValida
     return PlainValidator(check)
 
 
+def texts(parse: Callable[[Any], str | None], what: str) -> PlainValidator:
+    """What `parse` makes of a text, or of a number whose text counts (`documents.as_written`); what is none of it and
+    has no quotes is told to be quoted."""
+
+    def check(value: object) -> str:
+        if (made := parse(value)) is None:
+            raise wrong(f"{what} (quote it)" if isinstance(value, bool | int | float) else what, value)
+        return made
+
+    return PlainValidator(check)
+
+
 def whole(least: int, most: int) -> PlainValidator:
     """A whole number."""
     return kind(
-        lambda n: n if isinstance(n, int) and not isinstance(n, bool) and least <= n <= most else None,
+        lambda n: int(n) if isinstance(n, int) and not isinstance(n, bool) and least <= n <= most else None,
         f"a whole number from {least} to {most}",
     )
 
@@ -138,14 +150,18 @@ def number(*, above: bool = False, most: float = 1e18, what: str | None = None) 
 def text(what: str = "a text on one line", form: str = r"(?=.*\S).*") -> PlainValidator:
     """A printable text of that form, which is not blank if it is left out."""
     pattern = re.compile(form)
-    return kind(lambda t: t if isinstance(t, str) and t.isprintable() and pattern.fullmatch(t) else None, what)
+    return texts(lambda t: t if isinstance(t, str) and t.isprintable() and pattern.fullmatch(t) else None, what)
 
 
 def _name(value: object) -> str | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = str(value)
-    good = isinstance(value, str) and value.strip() and value.isprintable() and len(value) <= 200
-    return str(value).strip() if good else None
+    name = as_written(value)
+    good = name is not None and name.strip() and name.isprintable() and len(name) <= 200
+    return name.strip() if name is not None and good else None
+
+
+def _content(value: object) -> str | None:
+    content = as_written(value)
+    return None if content is None or "\0" in content else content
 
 
 def _words(value: object) -> list[str]:
@@ -172,8 +188,10 @@ Bandwidth = Annotated[float, kind(_bandwidth)]
 Latency = Annotated[float, kind(lambda v: 0.0 if v in (0, "0", "0s") else parse_duration(v), DURATION_FORMS)]
 Rate = Annotated[float, kind(parse_rate)]
 Duration = Annotated[float, kind(parse_duration, DURATION_FORMS)]
-Name = Annotated[str, kind(_name, "a name of 1 to 200 characters")]
-Text = Annotated[str, kind(lambda t: t if isinstance(t, str) and t.strip() and "\0" not in t else None, "a text")]
+Name = Annotated[str, texts(_name, "a name of 1 to 200 characters")]
+Text = Annotated[str, texts(lambda t: t if isinstance(t, str) and t.strip() and "\0" not in t else None, "a text")]
+Content = Annotated[str, texts(_content, "a text")]
+"""The value of an environment variable: a text, or a number as it is written."""
 VariableName = Annotated[
     str,
     kind(lambda n: n if isinstance(n, str) and n.isidentifier() and n.isascii() else None, "the name of a variable"),

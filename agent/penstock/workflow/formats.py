@@ -22,7 +22,9 @@
         run: ./merge
 
 `#SBATCH` lines at the head of `run` or of a script count where the file says nothing else.
-Scalars are read as YAML 1.2 does (`no` is a text, `1:30` is not a number); doubled keys are refused.
+Scalars are read as YAML 1.2 does (`no` is a text, `1:30` is not a number); doubled keys are refused. Names,
+`environment`, `constraint` and `array` are the text as it is written (`1.10`, `007`); elsewhere a number that could
+be read in two ways is refused where a text is meant.
 """
 
 from __future__ import annotations
@@ -43,9 +45,21 @@ from penstock.errors import UserError
 from penstock.slurm.hostlist import ParseError
 from penstock.slurm.option_table import head_lines
 from penstock.slurm.parse import parse_limit
-from penstock.values.documents import MAX_BYTES, flat, parse_yaml
+from penstock.values.documents import MAX_BYTES, as_written, flat, parse_yaml
 from penstock.values.lines import split_lines
-from penstock.values.models import Bytes, Duration, Entry, Listed, VariableName, kind, read_as, text, whole, wrong
+from penstock.values.models import (
+    Bytes,
+    Content,
+    Duration,
+    Entry,
+    Listed,
+    VariableName,
+    kind,
+    read_as,
+    text,
+    texts,
+    whole,
+)
 from penstock.workflow.asks import FIELDS, Asks, ScriptSays, script_says, with_raw
 from penstock.workflow.checks import check_against
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
@@ -59,31 +73,28 @@ _MAX_JSON_BYTES: Final = 500_000_000
 
 
 def _name(value: object) -> str | None:
-    """A name; a number written without quotes counts as its digits."""
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**40 else value
-    return text if isinstance(text, str) and NAME_PATTERN.fullmatch(text) else None
+    name = as_written(value)
+    return name if name is not None and NAME_PATTERN.fullmatch(name) else None
 
 
-def _content(value: object) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15:
-        value = str(value)
-    if not isinstance(value, str) or "\0" in value:
-        raise wrong("a text (quote it)", value)
-    return value
+def _written(value: object) -> str | None:
+    """A text for sbatch, or a number as it is written."""
+    word = as_written(value)
+    return word.strip() if word is not None and word.strip() and word.isprintable() else None
 
 
 def _word(value: object) -> str | None:
-    """A text for sbatch; a number written without quotes counts as its digits."""
-    text = str(value) if type(value) is int and abs(value) < 10**18 else value
-    return text.strip() if isinstance(text, str) and text.strip() and text.isprintable() else None
+    """A text for sbatch, or a whole number that can be read in one way only."""
+    return _written(value) if isinstance(value, str) or (type(value) is int and abs(value) < 10**18) else None
 
 
-StageName = Annotated[str, kind(_name, "1 to 40 of A-Z a-z 0-9 _ . -")]
+StageName = Annotated[str, texts(_name, "1 to 40 of A-Z a-z 0-9 _ . -")]
 Command = Annotated[
     str, kind(lambda c: c if isinstance(c, str) and c.strip() and "\0" not in c else None, "a shell command")
 ]
 Line = Annotated[str, text()]
-Word = Annotated[str, kind(_word, "a text, not empty (quote it)")]
+Word = Annotated[str, texts(_word, "a text, not empty")]
+Written = Annotated[str, texts(_written, "a text, not empty")]
 
 
 class _Stage(Entry):
@@ -103,10 +114,10 @@ class _Stage(Entry):
     gres: Word | None = None
     ntasks: Word | None = None
     cpus: Word | None = None
-    constraint: Word | None = None
+    constraint: Written | None = None
     output: Word | None = None
     error: Word | None = None
-    array: Word | None = None
+    array: Written | None = None
     licenses: Word | None = None
     partition: Word | None = None
     sbatch: Annotated[list[Word], Listed] = Field(default_factory=list, max_length=100)
@@ -126,7 +137,7 @@ class _Workflow(Entry):
     account: Line | None = None
     qos: Line | None = None
     workdir: Line | None = None
-    environment: dict[VariableName, Annotated[str, kind(_content)]] = Field(default_factory=dict)
+    environment: dict[VariableName, Content] = Field(default_factory=dict)
     shell: Literal["strict", "plain"] | None = None
     stages: Annotated[list[_Stage], Field(max_length=1000)]
 

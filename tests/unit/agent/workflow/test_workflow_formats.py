@@ -164,7 +164,7 @@ def test_mistakes_in_the_file(text, message):
         ({"name": "a\n"}, "stages[0].name: must be 1 to 40 of"),
         ({"after": "b"}, "stages[0].after: there is no stage 'b' (stages: a)"),
         ({"after": "a"}, "stages[0].after: the stages form a cycle: a -> a"),
-        ({"after": ["b", 3.5]}, "stages[0].after[1]: must be 1 to 40"),
+        ({"after": ["b", True]}, "stages[0].after[1]: must be 1 to 40"),
         ({"after": {"b": 1}}, "stages[0].after: must be 1 to 40"),
     ],
 )
