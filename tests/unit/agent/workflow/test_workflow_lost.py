@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -23,11 +24,11 @@ from penstock.waits.base import Estimate
 from penstock.waits.learners import make
 from penstock.waits.model_store import ModelStore
 from penstock.workflow.controller import WorkflowController
-from penstock.workflow.instructions import tasks_of
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import StagePhase
 from penstock.workflow.strategy import Rules
+from penstock.workflow.views import Views
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
 
@@ -165,9 +166,9 @@ def test_an_array_whose_task_was_requeued_is_known_by_the_others():
         return [10]
 
     shown = make_snapshot([head], at=1000.0)  # that task has ended, and slurmctld has forgotten it
-    me = SimpleNamespace(_tasks_in=tasks_of, _backend=SimpleNamespace(find=find), _named={})
-    hidden, proved = asyncio.run(WorkflowController._recognised(me, run, shown))
-    assert (hidden, proved) == (frozenset(), frozenset())
+    nobody = SimpleNamespace(records={}, unknown=Counter())
+    view = asyncio.run(Views(SimpleNamespace(find=find), None, None, nobody).of(run, shown, frozenset()))
+    assert view.rows(10) == (head,) and not view.lost
     step = RUNNER.step(run, seen(head, at=1000.0), 1000.0, lambda _geometry: Estimate(0, 1.0))
     assert step.run.stages[0].phase is StagePhase.QUEUED
 
