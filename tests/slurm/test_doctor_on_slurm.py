@@ -16,6 +16,7 @@ from site_limits import SiteLimits
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180)]
 
+SOCKET = "/run/penstock-doctor/agent.sock"  # where all may enter
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()", "doctor"]
 
 
@@ -49,11 +50,32 @@ def test_a_user_and_an_operator(cluster: Cluster):
     assert found["hold-reservation"] == "no"
     assert found["grow-merge"] in ("works", "limited")  # home is no network folder here
     assert {seen[name] for name in ("munge", "accounting", "association", "submission", "extern-step")} == {"ok"}
-    operator = doctor(cluster, "operator", "--json", agent={"serve": "all"})
+    operator = doctor(cluster, "operator", "--json", agent={"serve": "all", "socket": SOCKET})
     assert operator["operator"] is operator["healthy"] is True
     assert outcomes(operator)["hold-reservation"] == "works"
     # It has changed nothing.
     assert cluster.run_as("root", ["squeue", "-h", "-t", "all", "-n", "penstock-doctor"]).stdout == ""
+
+
+def test_what_an_administrator_would_not_have_meant(cluster: Cluster):
+    """A socket that users do not reach, metrics for everybody, and rules with names that nobody has."""
+    rules = [{"users": [cluster.users["alice"], "alcie"], "accounts": ["fysics"], "qos": ["normal", "lnog"]}]
+    shut = cluster.home("operator") / "shut"
+    cluster.run_as("operator", ["mkdir", "-m", "700", "-p", str(shut)], check=True)
+    told = doctor(
+        cluster,
+        "operator",
+        "--json",
+        code=1,
+        agent={"serve": "all", "state_dir": str(shut)},
+        metrics={"listen": "0.0.0.0:9341"},
+        limits={"allow": rules},
+    )
+    seen = {check["id"]: check["seen"] for check in told["checks"]}
+    assert "other users cannot enter" in seen["socket"]
+    assert "on all networks of this host" in seen["metrics"]
+    assert "there is no user alcie, no account fysics, no QOS lnog" in seen["limits"]
+    assert sum(told["requests"].values()) <= 14
 
 
 def test_where_jobs_have_an_extern_step(contained: Cluster):
@@ -92,7 +114,7 @@ def test_on_a_site_that_enforces_limits(enforcing: Cluster, site_limits: SiteLim
     assert levels(alice)["growth-limits"] == levels(alice)["resizers"] == levels(alice)["association"] == "ok"
     assert outcomes(alice)["grow-companion"] in ("works", "limited")
     assert "Resizing helps" in alice["verdict"]
-    served = {"agent": {"serve": "all"}}
+    served = {"agent": {"serve": "all", "socket": SOCKET}}
     operator = doctor(enforcing, "operator", "--json", **served)
     assert levels(operator)["resizers"] == "no" and "may use root" in check(operator, "resizers")["seen"]
     assert outcomes(operator)["grow-merge"] == "no" and outcomes(operator)["grow-companion"] in ("works", "limited")

@@ -151,6 +151,13 @@ class SiteFacts:
     """What the site's view has answered, by its socket; None: there is none, or it is not to be used."""
     rest: RestSpoken | Trouble | None = None
     """How slurmrestd is spoken to; None where it is not configured."""
+    closed_folder: str = ""
+    """The folder on the way to the agent's socket that others than its owner cannot enter; empty: there is none."""
+    known_users: frozenset[str] | None = None
+    """Those of `limits.allow` that this host knows; None: it could not be found out."""
+    known_accounts: frozenset[str] | None = None
+    known_qos: frozenset[str] | None = None
+    """Those that accounting has; None: it was not asked (no rule names one), or does not say all."""
     requests: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 

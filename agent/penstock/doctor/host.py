@@ -9,6 +9,7 @@ from typing import Final
 from penstock.api import plural
 from penstock.doctor.facts import Folder, SiteFacts, Trouble
 from penstock.doctor.findings import Finding, failed, fine, note, unknown
+from penstock.doctor.reach import check_reach
 from penstock.host.filesystems import is_network, is_volatile
 from penstock.pool.extra import INSTALL
 from penstock.values.rest_address import RestAddress
@@ -31,6 +32,7 @@ def check_host(facts: SiteFacts) -> Iterator[Finding]:
     yield _file_system(facts)
     yield _state(facts)
     yield _agent(facts)
+    yield from check_reach(facts)
     yield _service(facts)
     yield _munge(facts)
     yield _key(facts)
@@ -285,11 +287,10 @@ def _limits(facts: SiteFacts) -> Finding:
         if cap is not None
     ]
     told = ", ".join([*caps, *([] if limits.allow is None else [f"rules of `limits.allow`: {len(limits.allow)}"])])
-    named = {name for rule in limits.allow or () for name in rule.partitions or ()}
-    if not isinstance(facts.partitions, Trouble) and (odd := sorted(named - {p.name for p in facts.partitions})):
+    if odd := list(_unknown_names(facts)):
         return note(
             "limits",
-            f"{told}; Slurm has no partition {', '.join(odd)}, which `limits.allow` names",
+            f"{told}; there is no {', no '.join(odd)}, which `limits.allow` names",
             "correct the names: the agent leaves alone what no rule admits",
         )
     if limits.allow == ():
@@ -298,6 +299,21 @@ def _limits(facts: SiteFacts) -> Finding:
         text = ", ".join(["dry run: the agent only says what it would do to others' jobs", *([told] if told else [])])
         return note("limits", text, "set `limits.dry_run: false`, and reload the agent")
     return fine("limits", told or "none: the agent may act on all jobs that it serves")
+
+
+def _unknown_names(facts: SiteFacts) -> Iterator[str]:
+    """What the rules name and nobody knows, such as "user alcie, bbo"."""
+    rules = facts.config.limits.rules or ()
+    partitions = None if isinstance(facts.partitions, Trouble) else {place.name for place in facts.partitions}
+    for kind, named, known in (
+        ("user", [rule.users for rule in rules], facts.known_users),
+        ("partition", [rule.partitions for rule in rules], partitions),
+        ("account", [rule.accounts for rule in rules], facts.known_accounts),
+        ("QOS", [rule.qos for rule in rules], facts.known_qos),
+    ):
+        odd = {name for names in named for name in names or ()}.difference(known if known is not None else ())
+        if known is not None and odd:
+            yield f"{kind} {', '.join(sorted(odd))}"
 
 
 def _notify(facts: SiteFacts) -> Finding:

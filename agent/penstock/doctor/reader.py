@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -19,7 +20,7 @@ from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from dmr import credential, launch, quirks
 from penstock.api import JobSpec, Owner, OwnerLimits, Partition, SiteConfig, plural
@@ -99,6 +100,8 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
         agent=_agent(config, limit),
         folder=_within(limit, lambda: _state_folder(config)),
         own=_within(limit, lambda: _own(config)),
+        closed_folder=_or(_within(limit, lambda: _closed_folder(config.socket_path)), ""),
+        known_users=_or(_within(limit, lambda: _known_users(config)), None),
         state=_within(limit, lambda: describe(state_folder / "penstock.db")),
         policy=_trouble(lambda: POLICIES.make(config.dmr.policy)),
         munge=_within(limit, lambda: _munge(config)),
@@ -156,6 +159,8 @@ async def _ask_slurm(config: Config, limit: float) -> dict[str, object]:
             "submission": await _answered(_submission(backend), limit),
             "accounts": accounts if isinstance(accounts, Trouble) else tuple(accounts),
             "limits": await _answered(_limits(backend, site, accounts, partitions), limit),
+            "known_accounts": await _known(config, backend, site, "accounts", limit),
+            "known_qos": await _known(config, backend, site, "qos", limit),
             "history": await _answered(_history(backend, site), limit),
             "clusters": await _answered(_clusters(backend), limit),
             "skew": backend.now() - time.time(),
@@ -232,6 +237,18 @@ async def _limits(
     return tuple(await backend.limits([Owner(user, account, place, qos) for account, qos in accounts.items()]))
 
 
+async def _known(
+    config: Config, backend: Reader, site: SiteConfig, kind: Literal["accounts", "qos"], limit: float
+) -> frozenset[str] | None:
+    """All accounts, or QOS, that accounting has, where a rule of `limits.allow` names one and all are shown."""
+    hidden = kind == "accounts" and "accounts" in site.private and not site.operator
+    named = any(getattr(rule, kind) for rule in config.limits.rules or ())
+    if not named or hidden or not site.accounting or not isinstance(backend, CliQueries):
+        return None
+    found = await _answered(backend.defined(kind), limit)
+    return None if isinstance(found, Trouble) else found
+
+
 async def _history(backend: Reader, site: SiteConfig) -> int:
     return len(await backend.history(since=backend.now() - _RECENTLY)) if site.accounting else 0
 
@@ -284,6 +301,11 @@ def _tried(call: Callable[[], T]) -> T | Trouble:
         return call()
     except (PenstockError, OSError) as error:
         return Trouble(str(error))
+
+
+def _or(found: T | Trouble, otherwise: T) -> T:
+    """What was found; `otherwise` where that did not work."""
+    return otherwise if isinstance(found, Trouble) else found
 
 
 def _within(limit: float, call: Callable[[], T]) -> T | Trouble:
@@ -366,6 +388,31 @@ def _folder(path: Path) -> Folder | Trouble:
     writable = os.access(there, os.W_OK | os.X_OK)
     free = space.f_bavail * space.f_frsize
     return Folder(str(there), there == real, writable, mount, kind, status.st_mode & 0o7777, status.st_uid, free)
+
+
+def _closed_folder(path: Path) -> str:
+    """The first folder on the way to a path that others than its owner cannot enter; empty: there is none."""
+    for folder in reversed(path.parents):
+        try:
+            if not folder.stat().st_mode & 0o001:
+                return str(folder)
+        except FileNotFoundError:
+            return ""
+    return ""
+
+
+def _known_users(config: Config) -> frozenset[str]:
+    """The users of `limits.allow` whom this host knows."""
+    named = {name for rule in config.limits.rules or () for name in rule.users or ()}
+    return frozenset(name for name in named if _is_user(name))
+
+
+def _is_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        return False
+    return True
 
 
 def _state_folder(config: Config) -> Folder | Trouble:

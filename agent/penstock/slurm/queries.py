@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from penstock.api import (
     AccountingRecord,
@@ -223,6 +223,12 @@ class CliQueries:
         if any(len(row) != 3 for row in rows):
             raise SlurmUnavailable("sacctmgr show associations: a row without three fields")
         return {account: default or _usual(allowed) for account, default, allowed in sorted(rows)}
+
+    async def defined(self, kind: Literal["accounts", "qos"]) -> frozenset[str]:
+        """The names of all accounts, or of all QOS. Raises `Infeasible` where there is no accounting."""
+        words = ("account", "format=account") if kind == "accounts" else ("qos", "format=name")
+        rows = await self._recorded("sacctmgr", "-nP", "show", *words)
+        return frozenset(line.strip() for line in rows.splitlines() if line.strip())
 
     async def limits(self, owners: Sequence[Owner]) -> Sequence[OwnerLimits]:
         """See `Reader.limits`."""

@@ -30,7 +30,7 @@ from penstock.doctor.facts import (
 )
 from penstock.doctor.features import FEATURES, FeatureOutcome, examine
 from penstock.doctor.findings import Level
-from penstock.doctor.reader import _address, _messages, _within
+from penstock.doctor.reader import _address, _closed_folder, _messages, _within
 from penstock.doctor.verdict import verdict
 from penstock.errors import UserError
 from penstock.host.filesystems import is_network, mount_of
@@ -530,6 +530,65 @@ def test_limits_are_told_and_a_partition_that_is_not_there_is_named():
     odd = told(allow=[{"partitions": ["batch", "bach"]}])
     assert odd.level is Level.NOTE and "no partition bach" in odd.seen
     assert told(allow=[]).level is Level.NOTE
+
+
+def test_users_accounts_and_qos_that_do_not_exist_are_named_where_that_is_known():
+    rules = [{"users": ["alice", "alcie"], "accounts": ["physics", "fysics"], "qos": ["long", "lnog"]}]
+    config = Config.model_validate({"limits": {"allow": rules}})
+    facts = replace(IDEAL, config=config)
+    assert examine(facts).checks["limits"].level is Level.OK, "nobody could be asked"
+    facts = replace(
+        facts,
+        known_users=frozenset({"alice"}),
+        known_accounts=frozenset({"physics", "root"}),
+        known_qos=frozenset({"normal", "long"}),
+    )
+    odd = examine(facts).checks["limits"]
+    assert odd.level is Level.NOTE
+    assert odd.seen.endswith("there is no user alcie, no account fysics, no QOS lnog, which `limits.allow` names")
+
+
+def test_a_socket_for_all_in_a_folder_for_one_is_none(tmp_path):
+    config = Config.model_validate({"agent": {"serve": "all", "state_dir": str(tmp_path / "s")}})
+    facts = replace(IDEAL, config=config)
+    assert examine(facts).checks["socket"].level is Level.OK
+    shut = examine(replace(facts, closed_folder="/srv/penstock"))
+    assert shut.checks["socket"].level is Level.NO and "cannot enter /srv/penstock" in shut.checks["socket"].seen
+    assert next(f for f in shut.features if f.spec.id == "serve-all").outcome is FeatureOutcome.NO
+    own = examine(replace(IDEAL, closed_folder="/home/u"))
+    assert own.checks["socket"].level is Level.OK, "an agent of one's own is nobody else's"
+
+
+def test_the_folder_that_keeps_others_out_is_found(tmp_path):
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & 0o001:
+            assert _closed_folder(tmp_path / "s") != ""
+    place = tmp_path / "open" / "shut" / "open"
+    place.mkdir(parents=True)
+    outside = _closed_folder(tmp_path / "x")
+    assert _closed_folder(place / "agent.sock") == outside
+    (tmp_path / "open" / "shut").chmod(0o700)
+    assert _closed_folder(place / "agent.sock") == (outside or str(tmp_path / "open" / "shut"))
+    assert _closed_folder(tmp_path / "open" / "not" / "there" / "agent.sock") == outside
+
+
+@pytest.mark.parametrize(
+    ("listen", "level"),
+    [
+        (None, Level.OK),
+        ("127.0.0.1:9341", Level.OK),
+        ("10.0.0.1:9341", Level.OK),
+        ("monitoring.example.org:9341", Level.OK),
+        ("0.0.0.0:9341", Level.NOTE),
+        ("[::]:9341", Level.NOTE),
+    ],
+)
+def test_metrics_for_everybody_are_told(listen, level):
+    config = Config.model_validate({"metrics": {"listen": listen}})
+    found = examine(replace(IDEAL, config=config)).checks["metrics"]
+    assert found.level is level
+    if level is Level.NOTE:
+        assert "127.0.0.1:9341" in found.change
 
 
 def test_messages_are_missed_by_those_who_ask_for_them():
