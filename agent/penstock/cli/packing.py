@@ -27,10 +27,12 @@ class PackingOptions(NamedTuple):
     task: str | None
     pool: str | None
 
-    def packing(self, config: Config, cores: int | None) -> Packing:
-        """For nodes of so many cores; None: as many as this host has. AgentUnavailable if the pool is not open."""
+    def packing(self, config: Config, cores: int | None, *, runs: bool = True) -> Packing:
+        """For nodes of so many cores; None: as many as this host has. Without `runs` it is for a plan alone.
+        AgentUnavailable if the pool is not open."""
         in_pool = None if self.pool is None else pool_commands(config, self.pool)
-        return Packing(self.max_nodes, cores or os.cpu_count() or 1, time=self.limit, command=self.task, pool=in_pool)
+        width = cores or os.cpu_count() or 1
+        return Packing(self.max_nodes, width, time=self.limit, command=self.task, pool=in_pool, runs=runs)
 
 
 def packing_options(command: Callable[..., Any]) -> Callable[..., Any]:

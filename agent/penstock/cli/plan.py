@@ -90,7 +90,7 @@ def plan(
     if alpha is None:  # who names a deadline wants it kept, and no more paid than that takes
         alpha = 0.5 if deadline is None else 1.0
     seed = 1 if seed is None else seed
-    packing = packed.packing(config, where.needs.cpus or None)
+    packing = packed.packing(config, where.needs.cpus or None, runs=reserve)
     if among.wanted:
         wish = Wish(method, alpha, deadline, budget, seed, account if reserve else None)
         plan_over_sites(workflows, packing, where, among, wish, gantt, picture, as_json)

@@ -35,7 +35,7 @@ def try_(workflow: Path, packed: PackingOptions, cores: int | None, as_json: boo
     penstock try mosaic.yaml
     """
     config = load()
-    show(forecast(config, load_workflow(workflow, packed.packing(config, cores))), as_json)
+    show(forecast(config, load_workflow(workflow, packed.packing(config, cores, runs=False))), as_json)
 
 
 def forecast(config: Config, workflow: Workflow) -> Mapping[str, Any]:

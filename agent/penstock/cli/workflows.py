@@ -82,7 +82,7 @@ def submit(
     config = load()
     strategy = strategy or config.workflows.strategy
     strategy_named(strategy)
-    parsed = load_workflow(workflow, packed.packing(config, cores))
+    parsed = load_workflow(workflow, packed.packing(config, cores, runs=not dry_run))
     if shorten or less_memory:
         from penstock.cli.shortening import by_history  # not needed by others
 

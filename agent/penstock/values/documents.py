@@ -1,8 +1,7 @@
 """Files that people write: YAML as its version 1.2 reads scalars, and what to say of what is wrong in them.
 
 `no` is a text, `1:30` and `010` are no base-60 or octal numbers, a key that is there twice is refused. A number keeps
-its text, for where a text is meant (`as_written`): `1.10` is not `1.1` there. Every complaint is one line
-(`UserError`).
+its text, for where a text is meant (`as_written`): `1.10` is not `1.1` there. Complaints are one line (`UserError`).
 """
 
 from __future__ import annotations

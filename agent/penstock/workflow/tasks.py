@@ -23,7 +23,7 @@ _WORKER: Final = """\
 failed=0
 while IFS=$'\\t' read -r worker task; do
   [ "$worker" = "${SLURM_PROCID:-$PENSTOCK_WORKER}" ] || continue
-  bash -c "$task" </dev/null || { echo "penstock: failed with $?: $task" >&2; failed=1; }
+  bash -c "$task" </dev/null || { echo "penstock: failed with $?: ${task:0:500}" >&2; failed=1; }
 done
 exit $failed"""
 
@@ -66,7 +66,7 @@ def packed_command(tasks: Sequence[WorkflowTask], nodes: int, cores: int) -> str
     """The command that runs them all there; it fails when one of them has failed, after the others."""
     _, workers, width = _slots(tasks, nodes, cores)
     rows = "".join(
-        f"{worker}\t{tasks[place].command}\n"
+        f"{worker}\t{_one_line(tasks[place].command)}\n"
         for worker, (_, places) in enumerate(_share(tasks, workers))
         for place in places
     )
@@ -93,6 +93,14 @@ def pool_command(tasks: Sequence[WorkflowTask], command: str) -> str:
         for t in tasks
     )
     return _fed(command, rows)
+
+
+def _one_line(command: str) -> str:
+    """The same for bash on one line."""
+    if "\n" not in command:
+        return command
+    escaped = command.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return f"eval $'{escaped}'"
 
 
 def _fed(command: str, rows: str) -> str:

@@ -32,6 +32,7 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]")
 # Some writers number the names of their tasks, too.
 _NUMBER: Final = re.compile(r"[_-]?(?:ID)?[0-9]+\Z")
 _SHORTEST_LIMIT: Final = 60.0
+_SHORTEST_RUN: Final = 0.001
 _POOL_RETRIES: Final = 2
 
 
@@ -48,7 +49,8 @@ class Packing:
     """How tasks become jobs: at most `nodes` nodes of `cores` cores for a stage. The time limit is `margin` times the
     expected run time, and a minute at least; or `time` (s). `command` replaces every task's command; in it {id},
     {name}, {program}, {arguments} and {runtime} stand for the task's own. With `pool` tasks run in a pool; a job
-    is tried again if it fails then, because what has run stays done.
+    is tried again if it fails then, because what has run stays done. Without `runs` nothing is to be run, only
+    planned, and tasks need no commands.
     """
 
     nodes: int = 1
@@ -57,6 +59,7 @@ class Packing:
     time: float | None = None
     command: str | None = None
     pool: PoolCommands | None = None
+    runs: bool = True
 
 
 def is_wfformat(document: object) -> bool:
@@ -85,11 +88,12 @@ def from_wfformat(document: Mapping[str, Any], source: str, packing: Packing | N
         raise UserError(f"workflow.specification.tasks: make {len(groups)} stages, at most {_MAX_STAGES} are possible")
     home = {task: name for name, members in groups.items() for task in members}
     moved = _moved(home, tasks, _sizes(body["specification"]))
+    measured = any(run.get("runtimeInSeconds") not in (None, 0) for run in runs.values())
     stages = []
     for name, members in groups.items():
         after = dict.fromkeys(home[parent] for task in members for parent in parents[task])
         after.pop(name, None)
-        stage = _stage(name, members, tuple(after), tasks, runs, packing)
+        stage = _stage(name, members, tuple(after), tasks, runs, packing, measured)
         inputs = tuple(moved.get((parent, name), 0.0) for parent in after)
         stages.append(replace(stage, inputs=inputs) if any(inputs) else stage)
     title = _UNSAFE.sub("-", str(document.get("name") or "workflow"))[:40]
@@ -233,7 +237,9 @@ def _stage(
     tasks: Mapping[str, Mapping[str, Any]],
     runs: Mapping[str, Mapping[str, Any]],
     packing: Packing,
+    measured: bool,
 ) -> Stage:
+    """A stage of these tasks; `measured`: the file has a run time above 0 for some task."""
     made = [_task(member, tasks[member], runs.get(member), packing) for member in members]
     wanted = sum(min(task.cores, packing.cores) for task in made)
     nodes = min(max(math.ceil(wanted / packing.cores), 1), packing.nodes)
@@ -247,11 +253,15 @@ def _stage(
             "divide it with the key `stage` of the tasks"
         )
     known = packed_time(made, nodes, packing.cores)
-    guessed = known <= 0.0
+    said = known > 0.0 or all("runtimeInSeconds" in runs.get(member, {}) for member in members)
+    # In a file that has measured others, 0.0 is a short one.
+    guessed = not (said and measured)
+    known = known if guessed else max(known, _SHORTEST_RUN)
     if guessed and packing.time is None:
+        why = "says that all its tasks take 0 s" if said else "gives no run time of its tasks"
         raise UserError(
-            f"stage {name}: the file gives no run time of its tasks (workflow.execution.tasks[].runtimeInSeconds), "
-            "so its time limit must be given"
+            f"stage {name}: the file {why} (workflow.execution.tasks[].runtimeInSeconds), "
+            "so its time limit must be given (--time)"
         )
     limit = max(known * packing.margin, _SHORTEST_LIMIT) if packing.time is None else packing.time
     expected = limit if guessed else min(known, limit)
@@ -286,12 +296,16 @@ def _command(name: str, task: Mapping[str, Any], run: Mapping[str, Any], packing
             made = packing.command.format(**fields)
         except (KeyError, IndexError, ValueError, AttributeError) as e:
             raise UserError(f"the tasks' command: only {{{'}, {'.join(fields)}}} can stand in it: {e}") from e
-    elif not isinstance(program, str) or not program:
+    elif not isinstance(program, str) or not program.strip():
+        if not packing.runs:
+            return ":"
         raise UserError(f"task {name[:60]!r}: has no command (workflow.execution.tasks[].command.program)")
     elif words and "/" in words[0] and PurePath(words[0]).name == PurePath(program).name:
         made = shlex.join(words)  # some writers repeat the program as it was called
+    elif "\n" in program or (not words and len(program.split()) > 1):
+        made = " ".join([program.strip(), *map(shlex.quote, words)])  # a script, as Nextflow's instances have
     else:
         made = shlex.join([program, *words])
-    if "\n" in made or "\0" in made or not made.strip():
-        raise UserError(f"task {name[:60]!r}: its command must be one line")
-    return made
+    if "\0" in made or not made.strip():
+        raise UserError(f"task {name[:60]!r}: its command must be a shell command")
+    return f"set -e\n{made}" if "\n" in made else made  # as a stage of several lines ends at one that fails

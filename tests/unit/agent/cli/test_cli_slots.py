@@ -259,6 +259,20 @@ def test_a_plan_as_in_the_dissertation(penstock, flow, alpha, point, method):
     assert found["best_effort"] == {"cost": 7, "makespan": 5}
 
 
+def test_a_plan_of_a_file_with_commands_of_several_lines_or_with_none(penstock, tmp_path):
+    def instance(*commands):
+        tasks = [{"id": f"t{i}", "name": f"t{i}", "parents": [f"t{i - 1}"] if i else []} for i in range(2)]
+        runs = [{"id": f"t{i}", "runtimeInSeconds": 1.0, **more} for i, more in enumerate(commands)]
+        file = {"schemaVersion": "1.5", "workflow": {"specification": {"tasks": tasks}, "execution": {"tasks": runs}}}
+        (tmp_path / "w.json").write_text(json.dumps(file))
+        return str(tmp_path / "w.json")
+
+    script = {"command": {"program": "cd here\n./run \\\n  -x", "arguments": []}}
+    for commands in ((script, script), ({}, {})):
+        code, out, err = penstock("plan", {"procs": 4, "now": 0, "jobs": []}, instance(*commands))
+        assert (code, err) == (0, "") and "1-t " in out and "2-t " in out
+
+
 def test_a_plan_takes_slots_in_part_and_says_what_would_be_faster_and_delay_others(penstock, flow):
     found = json.loads(penstock("plan", FIG1, flow, "--alpha", "1", "--json")[1])
     assert found["front"] == [

@@ -19,7 +19,7 @@ from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import StagePhase
 from penstock.workflow.tasks import WorkflowTask, packed_command, packed_time, pool_command
-from penstock.workflow.wfformat import Packing
+from penstock.workflow.wfformat import Packing, PoolCommands
 
 
 def task(name, *parents, **more):
@@ -101,16 +101,64 @@ def test_what_is_wrong_is_named(doc, message):
 
 def test_a_file_without_run_times_needs_a_limit():
     runs = [ran(t, 0.0) for t in ("split_1", *(f"work_{i}" for i in range(4)), "join_1")]
-    assert wrong(document(runs=runs)).startswith("stage 1-split: the file gives no run time of its tasks")
+    assert wrong(document(runs=runs)).startswith("stage 1-split: the file says that all its tasks take 0 s")
+    unsaid = [{key: value for key, value in run.items() if key != "runtimeInSeconds"} for run in runs]
+    assert wrong(document(runs=unsaid)).startswith("stage 1-split: the file gives no run time of its tasks")
     stage = read(document(runs=runs), time=600.0).order[0]
     assert (stage.run_time, stage.guessed) == (600, True)
+    some = read(document(runs=[*runs[:-1], ran("join_1", 5.0)])).order[0]
+    assert (some.time_limit, some.guessed) == (60, False), "0.0 beside other run times is a short one"
 
 
 def test_another_command_for_every_task():
     flow = read(document(), command="sleep {runtime} # {id}")
     assert "sleep 10 # work_0" in flow.order[1].command
     assert "only {id}, {name}," in wrong(document(), command="x {nope}")
-    assert "must be one line" in wrong(document(), command="a\nb")
+    assert "must be a shell command" in wrong(document(), command="a\0b")
+
+
+SCRIPT = "printf 'a\\n' \\\n   > sheet.txt\n\nwc -l < sheet.txt > 'its lines'.txt"
+
+
+def scripted(**more):
+    """Two tasks, the first of which has a command of several lines and the second one that is all in `program`."""
+    runs = [
+        {**ran("CHECK_1", 30.0), "command": {"program": SCRIPT, "arguments": []}},
+        {**ran("COUNT_1", 40.0), "command": {"program": "cat *.txt >all", "arguments": []}, **more},
+    ]
+    return document([task("CHECK_1"), task("COUNT_1", "CHECK_1")], runs)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_command_of_several_lines_is_a_command(tmp_path, nodes):
+    first, second = read(scripted(), nodes=nodes, cores=1).order
+    (tmp_path / "srun").write_text('#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\n"$@"\n')
+    (tmp_path / "srun").chmod(0o755)
+    for stage in (first, second):
+        done = bash(stage.command, tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}")
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "its lines.txt").read_text() == "1\n"
+    assert (tmp_path / "all").read_text() == "1\na\n"
+
+
+def test_a_line_that_fails_ends_a_command_of_several_lines(tmp_path):
+    (stage,) = read(document([task("a")], [ran("a", command={"program": "false\ntouch ran", "arguments": []})])).order
+    assert bash(stage.command, tmp_path).returncode != 0
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_pool_gets_a_command_of_several_lines_as_it_is():
+    commands = PoolCommands("pool stage", "pool join")
+    (stage, _) = read(scripted(), pool=commands).order
+    (row,) = [json.loads(line) for line in stage.command.split("\n") if line.startswith("{")]
+    assert row["command"] == ["bash", "-c", f"set -e\n{SCRIPT}"]
+
+
+def test_a_plan_needs_no_commands():
+    runs = [{"id": name, "runtimeInSeconds": 10.0} for name in ("a", "b")]
+    doc = document([task("a"), task("b", "a")], runs)
+    assert "has no command" in wrong(doc)
+    assert [stage.run_time for stage in read(doc, runs=False).order] == [10.0, 10.0]
 
 
 def test_broken_json_and_yaml_with_braces(tmp_path):
