@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from penstock.doctor.facts import SiteFacts
 from penstock.doctor.findings import Finding, failed, fine, note
-from penstock.host.listening import bare
 
 __all__ = ["check_reach"]
 
@@ -38,7 +37,7 @@ def _metrics(facts: SiteFacts) -> Finding:
         return fine("metrics", "not served (`metrics.listen`)")
     host, _, port = listen.rpartition(":")
     try:
-        everywhere = ipaddress.ip_address(bare(host)).is_unspecified
+        everywhere = ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:
         everywhere = not host
     if everywhere:
