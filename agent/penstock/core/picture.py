@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any, Final, TypeVar
 
 from penstock.api import Job, JobState, Node, Partition, Reservation, Snapshot
+from penstock.values.documents import brief
 
 __all__ = ["jobs_of", "picture_from_dict", "picture_to_dict"]
 
@@ -44,7 +45,7 @@ def picture_from_dict(data: Mapping[str, Any], taken_at: float, problems: Iterab
         reservations = tuple(_read(Reservation, row) for row in data["reservations"])
         wakes_in = float(data.get("wakes_in", 60.0))
     except (KeyError, TypeError, ValueError, AttributeError) as e:
-        raise ValueError(f"not a picture of a cluster: {e!r}") from e
+        raise ValueError(f"not a picture of a cluster: {brief(e)}") from e
     return Snapshot(taken_at, jobs, nodes, partitions, tuple(problems), reservations, wakes_in=wakes_in)
 
 

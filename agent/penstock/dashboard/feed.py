@@ -28,6 +28,7 @@ from penstock.future.bands import Misses
 from penstock.future.past import QueuePast
 from penstock.future.queued import DEEP, Likely, likely_queue
 from penstock.provision.pricing import PaperPricing, Pricing
+from penstock.values.documents import brief
 
 __all__ = ["Ask", "Feed", "Known", "Page"]
 
@@ -124,7 +125,7 @@ class Feed:
             self._answered = False
         except Exception as e:
             # A page that stands still has to say so.
-            why = f"This command does not understand the agent's answer; the agent may be of another release: {e!r}"
+            why = f"This command does not understand the agent's answer; it may be of another release: {brief(e)}"
             agent = {"answers": False, "message": why}
             self._answered = False
         self._page = _encode({**self._model, "format": FORMAT, "agent": agent}, self._page)

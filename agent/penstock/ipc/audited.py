@@ -15,6 +15,7 @@ from penstock.audit.record import Door, Record, RecordKind, RecordOutcome, Scala
 from penstock.errors import AuditUnwritable, NotNow, OutcomeUnknown, PenstockError, StoreError
 from penstock.host.clock import Clock
 from penstock.host.logins import login
+from penstock.values.documents import brief
 
 __all__ = ["CHANGING", "PEER", "RequestAudit"]
 
@@ -134,7 +135,7 @@ class RequestAudit:
         else:
             wrong = isinstance(error, StoreError) or not isinstance(error, PenstockError)
             outcome, code = RecordOutcome.FAILED if wrong else RecordOutcome.REFUSED, code_of(error)
-            text = str(error) if isinstance(error, PenstockError) else repr(error)
+            text = str(error) if isinstance(error, PenstockError) else brief(error)
             if isinstance(error, AuditUnwritable):
                 outcome = RecordOutcome.REFUSED
         self._note(

@@ -23,6 +23,7 @@ from penstock.ipc.guards import GuardDesk
 from penstock.ipc.limits import RateLimit, Requesters
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.machine import MalleableJob
+from penstock.values.documents import brief
 
 __all__ = ["LocalDoor", "RemoteDoor", "refused"]
 
@@ -101,7 +102,11 @@ class LocalDoor:
         except Exception as e:
             self.answers["failed"] += 1
             _log.exception("a request failed")
-            said = {"ok": False, "error": "PenstockError", "message": f"internal error: {e!r}; see the agent's log"}
+            said = {
+                "ok": False,
+                "error": "PenstockError",
+                "message": f"internal error: {brief(e)}; see the agent's log",
+            }
             return json.dumps(said).encode() + b"\n"
 
     def _count_refused(self, uid: int) -> None:
@@ -217,7 +222,7 @@ class RemoteDoor:
         except Exception as e:
             self.answers["failed"] += 1
             _log.exception("a request failed")
-            return _failure("unavailable", f"internal error: {e!r}"), uid
+            return _failure("unavailable", f"internal error: {brief(e)}"), uid
 
     def _replied(self, uid: int, request: wire.Request) -> wire.Reply:
         known = request.job in self._controller.jobs

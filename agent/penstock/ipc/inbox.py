@@ -13,6 +13,7 @@ from penstock.ipc.audited import RequestAudit
 from penstock.ipc.handlers import LocalOp
 from penstock.state.store import Store
 from penstock.values.backoff import backoff
+from penstock.values.documents import brief
 
 __all__ = ["LATER", "Inbox"]
 
@@ -69,7 +70,7 @@ class Inbox:
                 raise
             except Exception as e:
                 # Whatever is wrong with it: kept, it would stop the agent in every pass to come.
-                _log.error("a stored request was refused", op=op, why=repr(e))
+                _log.error("a stored request was refused", op=op, why=brief(e))
                 decisions.append(Decision(Verb.HOLD, f"request {number}", (Reason("refused", f"{op}: {e}"),)))
             else:
                 if op in _STAGES:

@@ -10,6 +10,7 @@ from penstock.errors import NotPermitted, UserError
 from penstock.ipc.handlers import LocalOp
 from penstock.moldable.controller import MoldableController
 from penstock.moldable.model import Checkpoint, MoldShape, read_checkpoint, read_shapes
+from penstock.values.documents import show
 
 __all__ = ["molding"]
 
@@ -34,7 +35,7 @@ def molding(moldable: MoldableController, serves: Callable[[int], bool]) -> dict
         serving(uid)
         number = request.get("job")
         if type(number) is not int or not 0 < number < 2**63:
-            raise UserError(f"job: must be the number of a job, not {number!r}")
+            raise UserError(f"job: must be the number of a job, not {show(number)}")
         me = await moldable.register(uid, number, _shapes(request), _checkpoint(request), _submitted(request))
         # Nobody else's files are looked at.
         return {"job": me.job, "puts_back": me.checkpoint is not None and uid == os.geteuid()}
@@ -62,7 +63,7 @@ def _submitted(request: Mapping[str, Any]) -> float | None:
     """When the job was submitted, as its owner's command has seen it; older commands do not say."""
     value = request.get("born")
     if value is not None and not (isinstance(value, int | float) and 0 <= value < 2**33):
-        raise UserError(f"born: must be seconds since 1970, not {value!r}")
+        raise UserError(f"born: must be seconds since 1970, not {show(value)}")
     return None if value is None else float(value)
 
 

@@ -27,6 +27,7 @@ from penstock.moldable.controller import MoldableController
 from penstock.predictions.outlook import WaitOutlook, geometry_of
 from penstock.state.store import Store
 from penstock.values.allow import NOT_ALLOWED
+from penstock.values.documents import brief, show
 from penstock.workflow.admission import seconds_open
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.documents import run_from_dict, run_to_dict
@@ -122,7 +123,7 @@ def operations(
         may(uid)
         workflow, strategy = _workflow(request), request.get("strategy")
         if not isinstance(strategy, str):
-            raise UserError(f"strategy: must be a text, not {strategy!r}")
+            raise UserError(f"strategy: must be a text, not {show(strategy)}")
         return {"run": await workflows.submit(uid, workflow, strategy, _environment(request))}
 
     async def try_(uid: int, request: Mapping[str, Any]) -> object:
@@ -183,7 +184,7 @@ def operations(
         try:
             seconds = seconds_open(request.get("seconds"))
         except (TypeError, ValueError) as e:
-            raise UserError(f"more: not a time: {request.get('seconds')!r}") from e
+            raise UserError(f"more: not a time: {show(request.get('seconds'))}") from e
         workflows.more(number, seconds)
         return None
 
@@ -211,9 +212,9 @@ def operations(
         """What a pause is to be about. Users may speak of their own jobs, the agent's user of all."""
         feature, whose, partition = (request.get(key) for key in ("feature", "uid", "partition"))
         if feature is not None and feature not in FEATURES:
-            raise UserError(f"feature: must be one of {', '.join(FEATURES)}, not {feature!r}")
+            raise UserError(f"feature: must be one of {', '.join(FEATURES)}, not {show(feature)}")
         if (whose is not None and type(whose) is not int) or (partition is not None and not isinstance(partition, str)):
-            raise UserError(f"uid must be a number and partition a text, not {whose!r} and {partition!r}")
+            raise UserError(f"uid must be a number and partition a text, not {show(whose)} and {show(partition)}")
         snapshot = observer.last
         if partition is not None and snapshot and snapshot.partitions and partition not in snapshot.partitions:
             known = ", ".join(sorted(snapshot.partitions))
@@ -331,7 +332,7 @@ def _workflow(request: Mapping[str, Any]) -> Workflow:
     try:
         return workflow_from_dict(request["workflow"])
     except (KeyError, TypeError, ValueError) as e:
-        raise UserError(f"this is no workflow: {e!r}") from e
+        raise UserError(f"this is no workflow: {brief(e)}") from e
 
 
 def _environment(request: Mapping[str, Any]) -> str | None:
@@ -345,7 +346,7 @@ def _environment(request: Mapping[str, Any]) -> str | None:
 def _number(request: Mapping[str, Any]) -> int:
     number = request.get("run")
     if type(number) is not int or not 0 < number < 2**63:
-        raise UserError(f"run: must be the number of a workflow, not {number!r}")
+        raise UserError(f"run: must be the number of a workflow, not {show(number)}")
     return number
 
 

@@ -17,6 +17,7 @@ from penstock.ipc.operators import Operators
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.machine import MalleableJob
 from penstock.state.store import Store
+from penstock.values.documents import show
 
 __all__ = ["views"]
 
@@ -60,7 +61,7 @@ def views(
         """The latest ones in order, with their numbers; with `after` only those since that one."""
         after = request.get("after", 0)
         if type(after) is not int or not 0 <= after < 2**63:
-            raise UserError(f"after: must be the number of a decision, not {after!r}")
+            raise UserError(f"after: must be the number of a decision, not {show(after)}")
         if await operators.include(uid):
             return store.latest_decisions(after, _DECISIONS)
         whose: dict[str, bool] = {}

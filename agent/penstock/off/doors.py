@@ -16,6 +16,7 @@ from penstock.ipc.handlers import LocalOp
 from penstock.ipc.operators import Operators
 from penstock.off.drain import Drain
 from penstock.off.units import known_unit
+from penstock.values.documents import show
 
 __all__ = ["way_out"]
 
@@ -50,7 +51,7 @@ def way_out(
         await require_operator(uid, "turn Penstock off. For your own jobs use `penstock pause --user` with your name")
         units = request.get("units") or []
         if not isinstance(units, list) or len(units) > _MOST_UNITS or not all(map(known_unit, units)):
-            raise UserError(f"units: must be systemd units that run Penstock, not {units!r}"[:200])
+            raise UserError(f"units: must be systemd units that run Penstock, not {show(units)}")
         order = Off(
             uid,
             clock.now(),

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from penstock.values.documents import show
+
 __all__ = ["SYSTEM", "USER", "Unit", "installed", "known_unit", "running_as", "start", "stop"]
 
 _LIMIT: Final = 90.0
@@ -32,7 +34,7 @@ class Unit:
         """What `str` gave. Raises ValueError; for what is no unit of Penstock's, too, as root will start it."""
         found = _UNIT.fullmatch(text)
         if found is None:
-            raise ValueError(f"not a unit of Penstock: {text!r}")
+            raise ValueError(f"not a unit of Penstock: {show(text)}")
         return cls(found[1], found[2], found[3] == "enabled")
 
     def command(self, *words: str) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from penstock.errors import UserError
+from penstock.values.documents import brief, show
 
 __all__ = ["Announcements", "Demand", "MemberLoad", "TaskBatch", "TaskRunTimes", "batch_of_dict", "demand_from_dict"]
 
@@ -88,7 +89,7 @@ def demand_from_dict(told: Mapping[str, Any]) -> Demand:
     """What `to_dict` gave. Raises ValueError for what is none."""
     try:
         if told["version"] != 1:
-            raise ValueError(f"version {told['version']!r}")
+            raise ValueError(f"version {show(told['version'])}")
         return Demand(
             float(told["at"]),
             tuple(TaskBatch(**each) for each in told["waiting"]),
@@ -96,7 +97,7 @@ def demand_from_dict(told: Mapping[str, Any]) -> Demand:
             tuple(MemberLoad(**each) for each in told["members"]),
         )
     except (KeyError, TypeError) as e:
-        raise ValueError(f"is not a pool's demand: {e!r}") from e
+        raise ValueError(f"is not a pool's demand: {brief(e)}") from e
 
 
 def batch_of_dict(told: object, where: str) -> TaskBatch:
@@ -111,7 +112,7 @@ def batch_of_dict(told: object, where: str) -> TaskBatch:
         if not optional and (
             isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15 or value != value
         ):
-            raise UserError(f"{where}: {name} must be a number of at least 0, not {value!r}")
+            raise UserError(f"{where}: {name} must be a number of at least 0, not {show(value)}")
     seconds = _GUESS if values["seconds"] is None else float(values["seconds"])
     return TaskBatch(
         float(values["cores"]),

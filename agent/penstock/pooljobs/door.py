@@ -41,6 +41,7 @@ from penstock.pooljobs.rows import JobOwner, record, sacct_table, squeue_table, 
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.squeue import LONG_STATES
 from penstock.shim.words import CommandAnswer, Through
+from penstock.values.documents import brief, show
 
 __all__ = ["JobsDoor", "PoolSide"]
 
@@ -182,7 +183,7 @@ class JobsDoor:
         except PenstockError as e:
             return {"ok": False, "error": str(e)}
         except (KeyError, TypeError, ValueError) as e:
-            return {"ok": False, "error": f"no request of this version: {e!r}"}
+            return {"ok": False, "error": f"no request of this version: {brief(e)}"}
 
     # -- submissions --------------------------------------------------------------------------------------------
 
@@ -241,7 +242,7 @@ class JobsDoor:
             case "scontrol":
                 said = self._shown(read_control(words), beside=beside)
             case _:
-                raise UserError(f"program: {program!r} is not known to pools")
+                raise UserError(f"program: {show(program)} is not known to pools")
         return {"out": said.out, "err": said.err, "code": said.code}
 
     def _squeue(self, words: list[str], environ: Mapping[str, str], *, beside: bool) -> CommandAnswer:
@@ -286,7 +287,7 @@ class JobsDoor:
         elif program == "scontrol":
             said = self._control(read_control(words))
         else:
-            raise UserError(f"program: {program!r} is not known to pools")
+            raise UserError(f"program: {show(program)} is not known to pools")
         return {"out": said.out, "err": said.err, "code": said.code}
 
     def _cancel(self, asked: CancelAsk, *, beside: bool) -> CommandAnswer:

@@ -25,6 +25,7 @@ from penstock.future.bits import BitProfile, lowest
 from penstock.future.plan import Claim, ClusterQueue, PendingJob, Policy
 from penstock.provision.pricing import PaperPricing
 from penstock.provision.situation import Situation
+from penstock.values.documents import show
 from penstock.values.models import Entry, kind, read_as, whole
 
 __all__ = ["parse_number", "parse_queue"]
@@ -112,7 +113,7 @@ def _json(text: str) -> object:
         out: dict[str, Any] = {}
         for key, value in items:
             if key in out:
-                raise UserError(f"the key {key!r} is there twice")
+                raise UserError(f"the key {show(key)} is there twice")
             out[key] = value
         return out
 
@@ -158,7 +159,7 @@ class _Reader:
             where = f"jobs[{i}]"
             name, procs, duration, start = job.id, job.procs, self._time(job.duration), self._time_or_none(job.start)
             if name in seen:
-                raise UserError(f"{where}.id: {name!r} is the id of jobs[{seen[name]}] already")
+                raise UserError(f"{where}.id: {show(name)} is the id of jobs[{seen[name]}] already")
             seen[name] = i
             if procs > self._procs:
                 raise UserError(f"{where}.procs: must be a whole number from 1 to {self._procs}, not {procs}")
@@ -181,7 +182,7 @@ class _Reader:
                 other = next(
                     c.id for c in claims if c.nodes >> taken & 1 and c.start < begin + duration and c.end > begin
                 )
-                raise UserError(f"{where}.on: processor {taken} is taken by {other!r} at that time")
+                raise UserError(f"{where}.on: processor {taken} is taken by {show(other)} at that time")
             profile.block(nodes, begin, begin + duration)
             claims.append(Claim(name, nodes, begin, begin + duration))
         for i, name, procs, begin, end in unpinned:

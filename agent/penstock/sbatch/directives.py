@@ -23,6 +23,7 @@ from penstock.errors import UserError
 from penstock.moldable.model import read_checkpoint, read_shapes
 from penstock.sbatch.options import OURS
 from penstock.slurm.option_table import head_lines, script_directives
+from penstock.values.documents import show
 from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.workflow.model import NAME_PATTERN
 
@@ -83,7 +84,7 @@ def read_directives(lines: Iterable[str], source: str) -> dict[str, Said]:
                 near = difflib.get_close_matches(key, OURS, 1)
                 hint = f"; did you mean {near[0]}=?" if near else ""
                 known = ", ".join(f"{name}=" for name in OURS)
-                raise UserError(f"{where}: #PENSTOCK takes {known} and not {word!r}{hint}")
+                raise UserError(f"{where}: #PENSTOCK takes {known} and not {show(word)}{hint}")
             if not equals:
                 raise UserError(f"{where}: #PENSTOCK {key} needs a value: {key}=...")
             if key in found:
@@ -145,7 +146,7 @@ def _after(said: Said | None, stage: str) -> tuple[str, ...]:
         if name == stage:
             raise UserError(f"{said.where}: after: {stage!r} cannot come after itself")
     if len(set(names)) < len(names):
-        raise UserError(f"{said.where}: after: names a stage twice: {said.value!r}")
+        raise UserError(f"{said.where}: after: names a stage twice: {show(said.value)}")
     return names
 
 
@@ -154,7 +155,7 @@ def _expect(said: Said | None) -> float | None:
         return None
     seconds = parse_duration(said.value)
     if seconds is None:
-        raise UserError(f"{said.where}: expect: must be {DURATION_FORMS}, not {said.value!r}")
+        raise UserError(f"{said.where}: expect: must be {DURATION_FORMS}, not {show(said.value)}")
     return seconds
 
 
@@ -162,7 +163,7 @@ def parse_more(text: str, where: str) -> float:
     """For how long (s) more stages of a workflow may come, as a user says it. Raises UserError."""
     seconds = 0.0 if text == "no" else parse_duration(text)
     if seconds is None:
-        raise UserError(f"{where}: must be `no` (that was all) or {DURATION_FORMS}, not {text!r}")
+        raise UserError(f"{where}: must be `no` (that was all) or {DURATION_FORMS}, not {show(text)}")
     return seconds
 
 
@@ -171,7 +172,7 @@ def _strategy(said: Said | None) -> str:
     if said is None:
         return "asa"
     if not NAME_PATTERN.fullmatch(said.value):
-        raise UserError(f"{said.where}: strategy: must be the name of one, such as asa, not {said.value!r}")
+        raise UserError(f"{said.where}: strategy: must be the name of one, such as asa, not {show(said.value)}")
     return said.value
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from penstock.values.documents import show
+
 __all__ = ["Value", "ValueKind", "value_of"]
 
 
@@ -90,7 +92,7 @@ def value_of(raw: bool | float | str) -> Value:
     if operand.kind is ValueKind.TEXT:
         operand = _number(compared[2]) or operand
     if operand.kind is ValueKind.TEXT and compared[1] != "!=":
-        raise ValueError(f"{text!r}: only numbers and versions are smaller or larger than others")
+        raise ValueError(f"{show(text)}: only numbers and versions are smaller or larger than others")
     return Value(operand.kind, operand.content, compared[1])
 
 

@@ -21,6 +21,7 @@ from penstock.slurm.parse import HostListError, compress_hosts, format_minutes
 from penstock.slurm.queries import checked_name
 from penstock.slurm.submission import CliSubmission
 from penstock.values import merging
+from penstock.values.documents import show
 from penstock.values.merging import Version
 
 __all__ = ["CliBackend"]
@@ -232,7 +233,7 @@ class CliBackend(CliSubmission):
             raise Infeasible(f"a reservation lasts some time, not {spec.duration:g} s")
         for word in (*spec.users, *spec.accounts, *spec.flags):
             if not _WORD.fullmatch(word):
-                raise Infeasible(f"not a user, account or flag of a reservation: {word!r}")
+                raise Infeasible(f"not a user, account or flag of a reservation: {show(word)}")
         for user in spec.users:
             try:  # of an unknown one Slurm says "Invalid user id", as to a caller who may not do this
                 pwd.getpwnam(user)
@@ -301,7 +302,7 @@ def _utc(instant: float) -> str:
 def _nodes(names: Collection[str]) -> str:
     for node in names:
         if not _WORD.fullmatch(node):
-            raise Infeasible(f"not the name of a node: {node!r}")
+            raise Infeasible(f"not the name of a node: {show(node)}")
     return ",".join(names)
 
 

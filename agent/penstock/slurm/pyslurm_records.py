@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -37,7 +38,7 @@ def understood(make: Callable[..., T], rows: Sequence[Any], *more: object) -> li
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         if isinstance(error, ParseError):
             raise
-        raise ParseError(f"not what pyslurm answers ({type(error).__name__}: {error})", repr(rows)) from error
+        raise ParseError(f"not what pyslurm answers ({type(error).__name__}: {error})", reprlib.repr(rows)) from error
 
 
 def job_from_values(row: Sequence[Any], default_limit: Callable[[str], float | None]) -> Job:

@@ -39,6 +39,7 @@ from penstock.slurm.parse import ParseError, is_plain_name, parse_tres
 from penstock.slurm.privacy import OVERSEERS, Privacy, coordinators_from_text, privacy_from_config
 from penstock.slurm.refusals import classify
 from penstock.slurm.texts import texts_from_json
+from penstock.values.documents import show
 
 __all__ = ["CliQueries", "checked_name", "understood"]
 
@@ -135,7 +136,7 @@ class CliQueries:
     def on(self, cluster: str) -> Self:
         """See `Backend.on`. Requests of both are counted together; the time limit is the same."""
         if not is_plain_name(cluster) or cluster == "all":  # which `-M` would take for several
-            raise NoCluster(f"{cluster!r} cannot be the name of a cluster")
+            raise NoCluster(f"{show(cluster)} cannot be the name of a cluster")
         view = type(self)(name=self.name, user=self._user, timeout=self._limit)
         view._runner = self._runner
         # Without accounting `-M` cannot even name the cluster at hand.
@@ -519,7 +520,7 @@ def _usual(allowed: str) -> str:
 def checked_name(name: str) -> str:
     """The name, if it is one that Slurm's options take as it is (a comma would make two of it)."""
     if not is_plain_name(name):
-        raise Infeasible(f"a job name that Penstock gives is made of letters, digits and ._- only, not {name!r}")
+        raise Infeasible(f"a job name that Penstock gives is made of letters, digits and ._- only, not {show(name)}")
     return name
 
 

@@ -44,6 +44,7 @@ from penstock.slurm.rest_queries import NotOffered, RestQueries
 from penstock.slurm.rest_requests import Unsaid
 from penstock.slurm.rest_values import count, member, text
 from penstock.slurm.submission import checked_variables
+from penstock.values.documents import show
 
 __all__ = ["NoCommands", "NotOffered", "RestBackend"]
 
@@ -85,7 +86,7 @@ class RestBackend(RestQueries):
     def on(self, cluster: str) -> CliBackend:  # type: ignore[override]  # of other clusters only the commands know
         """See `Backend.on`. Through the commands: a slurmrestd speaks for one cluster."""
         if not _CLUSTER.fullmatch(cluster) or cluster == "all":
-            raise NoCluster(f"{cluster!r} cannot be the name of a cluster")
+            raise NoCluster(f"{show(cluster)} cannot be the name of a cluster")
         view = CliBackend(name=self.name, user=self._user, timeout=self._limit, merge_releases=self._merge_releases)
         view._runner = self._runner
         view._cluster = None if cluster == self._alone else cluster

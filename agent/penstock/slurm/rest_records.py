@@ -7,6 +7,7 @@ state that is unknown here becomes UNKNOWN; an answer that lacks what it should 
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from sys import intern
@@ -55,7 +56,9 @@ def understood(make: Callable[..., T], found: Iterable[Any], *more: object) -> l
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         if isinstance(error, ParseError):
             raise
-        raise ParseError(f"not what slurmrestd answers ({type(error).__name__}: {error})", repr(found)[:80]) from error
+        raise ParseError(
+            f"not what slurmrestd answers ({type(error).__name__}: {error})", reprlib.repr(found)
+        ) from error
 
 
 def job_from_json(value: Json, default_limit: Callable[[str], float | None]) -> Job:

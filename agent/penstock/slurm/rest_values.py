@@ -7,6 +7,7 @@ a word or a list of words. One reader takes all of these forms, so that the data
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,7 +39,7 @@ def amount(value: object) -> float | None:
     if value == "Infinity":
         return math.inf
     if not isinstance(value, int | float):
-        raise ParseError("not a number", repr(value))
+        raise ParseError("not a number", reprlib.repr(value))
     if value in _UNSET:
         return None
     return math.inf if value in _INFINITE else float(value)
@@ -69,7 +70,7 @@ def text(value: object) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ParseError("not a text", repr(value))
+        raise ParseError("not a text", reprlib.repr(value))
     return "" if value in ("(null)", "N/A", "None assigned") else value
 
 
@@ -80,7 +81,7 @@ def flags(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(word for word in value.split(",") if word)
     if not isinstance(value, list):
-        raise ParseError("not a list of words", repr(value))
+        raise ParseError("not a list of words", reprlib.repr(value))
     return tuple(str(word) for word in value)
 
 
@@ -93,5 +94,5 @@ def items(document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     """The objects of an answer. `ParseError` where they are not there: that is not "none"."""
     found = document.get(name)
     if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
-        raise ParseError(f"an answer without {name}", str(document)[:80])
+        raise ParseError(f"an answer without {name}", reprlib.repr(document))
     return found

@@ -22,6 +22,7 @@ from penstock.slurm.parse import array_text, format_minutes
 from penstock.slurm.queries import CliQueries, checked_name, understood
 from penstock.slurm.refusals import classify, message_of, refused
 from penstock.slurm.sbatch_options import DECIDED, asked_words
+from penstock.values.documents import show
 
 __all__ = ["CliSubmission", "checked_variables"]
 
@@ -259,7 +260,7 @@ def checked_variables(values: Mapping[str, str]) -> Mapping[str, str]:
     """The variables, if all are such. Raises `Infeasible`."""
     for key, value in values.items():
         if not _VARIABLE.fullmatch(key) or "\0" in value:
-            raise Infeasible(f"not an environment variable: {key!r}")
+            raise Infeasible(f"not an environment variable: {show(key)}")
     return values
 
 

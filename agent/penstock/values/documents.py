@@ -17,10 +17,13 @@ import yaml
 
 from penstock.errors import UserError
 
-__all__ = ["MAX_BYTES", "as_written", "flat", "parse_json", "parse_yaml", "show"]
+__all__ = ["MAX_BYTES", "as_written", "brief", "flat", "parse_json", "parse_yaml", "show"]
 
 MAX_BYTES: Final = 1_000_000
 _DEEPEST: Final = 50
+_BRIEF: Final = reprlib.Repr()
+_BRIEF.maxother = _BRIEF.maxstring = 200
+_MOST_WRITTEN_OUT: Final = 4 * MAX_BYTES
 
 
 class _Int(int):
@@ -78,7 +81,7 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
                     raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} is there twice", key.start_mark
+                        None, None, f"the key {show(key.value)} is there twice", key.start_mark
                     )
                 seen.add(key.value)
         made = super().construct_mapping(node, deep)
@@ -126,7 +129,7 @@ def parse_yaml(data: bytes | str, what: str) -> object:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(f"line {line}: must be UTF-8 text, but byte {error.start} is not") from error
     try:
-        document: object = yaml.load(text, _Loader)  # noqa: S506  (a SafeLoader with fewer types)
+        document = _document(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
@@ -139,6 +142,36 @@ def parse_yaml(data: bytes | str, what: str) -> object:
     return document
 
 
+def _document(text: str) -> object:
+    loader = _Loader(text)  # a SafeLoader with fewer types
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if "&" in text and _written_out(node, {}) > _MOST_WRITTEN_OUT:
+            raise UserError(f"with its aliases written out is larger than {_MOST_WRITTEN_OUT // 1_000_000} MB")
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _written_out(node: yaml.Node, known: dict[yaml.Node, int | None]) -> int:
+    """How many characters a node has when what its aliases stand for is written out at each of them."""
+    if isinstance(node, yaml.ScalarNode):
+        return len(node.value) + 1
+    if node in known:
+        if (size := known[node]) is None:
+            raise yaml.constructor.ConstructorError(
+                None, None, "an alias stands in what it stands for", node.start_mark
+            )
+        return size
+    known[node] = None
+    parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+    size = 1 + sum(_written_out(part, known) for part in parts)
+    known[node] = size
+    return size
+
+
 def parse_json(text: str) -> Any:  # noqa: ANN401 (whatever it is)
     """As `json.loads`, with numbers that keep their text. Raises ValueError and RecursionError."""
     return json.loads(text, parse_int=_int, parse_float=lambda number: _float(number, float(number)))
@@ -147,6 +180,14 @@ def parse_json(text: str) -> Any:  # noqa: ANN401 (whatever it is)
 def flat(error: object) -> str:
     """A message on one line."""
     return " ".join(str(error).split())[:200]
+
+
+def brief(error: BaseException) -> str:
+    """An error that nobody foresaw, as `repr` has it, whatever foreign value is in it: short, on one line."""
+    try:
+        return _BRIEF.repr(error)
+    except Exception:  # its arguments may be anything
+        return type(error).__name__
 
 
 def show(value: object) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-import reprlib
 from typing import Final
+
+from penstock.values.documents import show
 
 __all__ = ["AMOUNT_FORMS", "RATE_FORMS", "parse_amount", "parse_rate"]
 
@@ -31,16 +32,16 @@ def parse_rate(value: object) -> float:
 
 def _parse(value: object, units: tuple[str, ...], forms: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"must be {forms}, not {value!r}")
+        raise ValueError(f"must be {forms}, not {show(value)}")
     if isinstance(value, str):
         match = _NUMBER.fullmatch(value.strip())
         if match is None:
-            raise ValueError(f"must be {forms}, not {value[:60]!r}")
+            raise ValueError(f"must be {forms}, not {show(value)}")
         number = float(match[1]) * _factor(match[2].strip(), units, forms)
     else:
         number = float(value) if abs(value) < 1e300 else math.inf
     if not 0 < number < math.inf:
-        raise ValueError(f"must be above 0 and finite, not {reprlib.repr(value)}")
+        raise ValueError(f"must be above 0 and finite, not {show(value)}")
     return number
 
 
@@ -53,4 +54,4 @@ def _factor(text: str, units: tuple[str, ...], forms: str) -> float:
             return _PREFIXES[prefix]
         if prefix in _BINARY and unit.startswith("B"):
             return _BINARY[prefix]
-    raise ValueError(f"unknown unit {text!r}: must be {forms}")
+    raise ValueError(f"unknown unit {show(text)}: must be {forms}")

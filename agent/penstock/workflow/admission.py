@@ -14,6 +14,7 @@ from typing import Any, Final
 from penstock.core.pace import at_once
 from penstock.errors import NotFound, UserError
 from penstock.slurm.parse import is_plain_name
+from penstock.values.documents import brief
 from penstock.workflow.cuts import singles
 from penstock.workflow.documents import in_order
 from penstock.workflow.expectations import took_in
@@ -137,7 +138,7 @@ def read_registration(data: Mapping[str, Any], now: float) -> Generator[int, Non
         more = None if data.get("more") is None else seconds_open(data["more"])
         found = Registration(str(data["workflow"]), str(data["strategy"]), tuple(stages), run, replaces, more)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
-        raise UserError(f"not a registration of stages: {e!r}") from e
+        raise UserError(f"not a registration of stages: {brief(e)}") from e
     if not NAME_PATTERN.fullmatch(found.workflow):
         raise UserError(f"workflow: must be 1 to 40 of A-Z a-z 0-9 _ . -, not {found.workflow[:60]!r}")
     if found.strategy not in known_strategies():

@@ -16,6 +16,7 @@ from typing import Any, Final
 from penstock.api import Reason
 from penstock.errors import UserError
 from penstock.slurm.dependencies import beside, jobs_named, needed
+from penstock.values.documents import brief
 from penstock.workflow.admission import (
     MOST_STAGES,
     Asked,
@@ -82,7 +83,7 @@ def read_links(data: Mapping[str, Any], now: float) -> tuple[ChainLink, ...]:
             raise UserError(f"links: must be 1 to {_MOST_LINKS} at once, not {len(entries)}")
         return tuple(_link(entry, now) for entry in entries)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
-        raise UserError(f"not the jobs of a chain: {e!r}") from e
+        raise UserError(f"not the jobs of a chain: {brief(e)}") from e
 
 
 def _link(data: Mapping[str, Any], now: float) -> ChainLink:

@@ -45,7 +45,7 @@ from penstock.errors import UserError
 from penstock.slurm.hostlist import ParseError
 from penstock.slurm.option_table import head_lines
 from penstock.slurm.parse import parse_limit
-from penstock.values.documents import MAX_BYTES, as_written, flat, parse_yaml
+from penstock.values.documents import MAX_BYTES, as_written, flat, parse_yaml, show
 from penstock.values.lines import split_lines
 from penstock.values.models import (
     Bytes,
@@ -336,7 +336,7 @@ def _script(value: str, where: str, folder: Path | None) -> tuple[str, list[str]
     As with sbatch it need not be executable.
     """
     if folder is None:
-        raise UserError(f"{where}: there is no file to look for {value!r} beside; use 'run'")
+        raise UserError(f"{where}: there is no file to look for {show(value)} beside; use 'run'")
     path = folder / value
     try:
         with path.open("rb") as file:

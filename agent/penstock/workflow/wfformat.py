@@ -19,6 +19,7 @@ from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
 from penstock.errors import UserError
+from penstock.values.documents import show
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
 from penstock.workflow.tasks import WorkflowTask, packed_command, packed_time, pool_command
 
@@ -148,7 +149,7 @@ def _sizes(specification: Mapping[str, Any]) -> dict[str, float]:
         size = file.get("sizeInBytes") or 0
         if isinstance(size, bool) or not isinstance(size, int | float) or not 0 <= size < 1e18:
             where = f"workflow.specification.files[{i}].sizeInBytes"
-            raise UserError(f"{where}: must be bytes of at least 0, not {str(size)[:40]}")
+            raise UserError(f"{where}: must be bytes of at least 0, not {show(size)}")
         found[file["id"]] = float(size)
     return found
 
@@ -273,10 +274,10 @@ def _task(name: str, task: Mapping[str, Any], run: Mapping[str, Any] | None, pac
     where = f"task {name[:60]!r}"
     seconds = run.get("runtimeInSeconds", 0.0)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
-        raise UserError(f"{where}: runtimeInSeconds: must be seconds of at least 0, not {str(seconds)[:40]}")
+        raise UserError(f"{where}: runtimeInSeconds: must be seconds of at least 0, not {show(seconds)}")
     cores = run.get("coreCount") or 1
     if isinstance(cores, bool) or not isinstance(cores, int | float) or not 0 < cores <= 1e6:
-        raise UserError(f"{where}: coreCount: must be above 0, not {str(cores)[:40]}")
+        raise UserError(f"{where}: coreCount: must be above 0, not {show(cores)}")
     return WorkflowTask(_command(name, task, run, packing, float(seconds)), float(seconds), math.ceil(cores), name)
 
 

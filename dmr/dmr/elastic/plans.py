@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 import signal
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -26,7 +27,7 @@ def signal_number(text: str) -> int:
     try:
         return int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
     except KeyError:
-        raise ValueError(f"signal: {text!r} is none; SIGTERM and SIGUSR1 are") from None
+        raise ValueError(f"signal: {reprlib.repr(text)} is none; SIGTERM and SIGUSR1 are") from None
 
 
 def sizes(text: str) -> tuple[int, int, int | None]:
@@ -52,15 +53,15 @@ def of_mapping(said: Mapping[str, Any]) -> ElasticPlan:
             continue
         if name in _WHOLE:
             if type(value) is not int or not 1 <= value <= _MOST:
-                raise ValueError(f"{name}: must be a whole number from 1, not {value!r}")
+                raise ValueError(f"{name}: must be a whole number from 1, not {reprlib.repr(value)}")
         elif name in _TIMES:
             if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
-                raise ValueError(f"{name}: must be a number of seconds, not {value!r}")
+                raise ValueError(f"{name}: must be a number of seconds, not {reprlib.repr(value)}")
         elif name in _TRUTHS:
             if type(value) is not bool:
-                raise ValueError(f"{name}: must be true or false, not {value!r}")
+                raise ValueError(f"{name}: must be true or false, not {reprlib.repr(value)}")
         elif not isinstance(value, str):
-            raise ValueError(f"{name}: must be a command or a text, not {value!r}")
+            raise ValueError(f"{name}: must be a command or a text, not {reprlib.repr(value)}")
     for name, field in known.items():
         if field.default is MISSING and name not in said:
             raise ValueError(f"{name}: is missing")

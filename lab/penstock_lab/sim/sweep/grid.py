@@ -14,6 +14,7 @@ import yaml
 
 from penstock import __version__
 from penstock.errors import UserError
+from penstock.values.documents import parse_yaml
 from penstock_lab.sim.estimates import FORMS, parse_estimates
 from penstock_lab.sim.replay import POLICIES, TIES
 from penstock_lab.sim.swf import FILTERS, machine_procs
@@ -207,11 +208,11 @@ def read_grid(path: Path, axes: Mapping[str, Iterable[object]], skip_bad: bool) 
     Names of logs are relative to the file's folder. UserError for a file that cannot be used.
     """
     try:
-        data = yaml.safe_load(path.read_bytes())
+        data = parse_yaml(path.read_bytes(), "grid")
     except OSError as e:
         raise UserError(f"{path}: {e.strerror or e}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as e:
-        raise UserError(f"{path} is not YAML: {' '.join(str(e).split())[:200]}") from None
+    except UserError as e:
+        raise UserError(f"{path}: {e}") from None
     if not isinstance(data, dict):
         raise UserError(f"{path} must be a list of keys with values, such as 'policy: [easy, conservative]'")
     skip = data.pop("skip-bad", False)

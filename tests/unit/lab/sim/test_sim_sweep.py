@@ -149,8 +149,8 @@ def test_what_is_read_is_not_replaced(log, tmp_path):
         ("log: 5", "grid.yaml: log must be the name of a file"),
         ("skip-bad: 1", "skip-bad must be true or false"),
         ("- easy", "must be a list of keys"),
-        ("a: [", "is not YAML"),
-        ("a: \x00", "is not YAML"),
+        ("a: [", "is not valid YAML"),
+        ("a: \x00", "is not valid YAML"),
     ],
 )
 def test_a_file_that_cannot_be(tmp_path, text, says):
