@@ -276,7 +276,11 @@ def plan(
     known = {} if run is None else {stage.name: stage for stage in run.stages}
     fresh: dict[str, Asked] = {}
     before: dict[str, tuple[StageRun, ...]] = {}
+    stage_of = {stage.job: stage.name for stage in known.values() if stage.job and not stage.phase.final}
     for stage in asked.stages:
+        other = stage_of.setdefault(stage.job, stage.name) if stage.job else stage.name
+        if other != stage.name:
+            raise UserError(f"job {stage.job} is stage {other!r} already and cannot be stage {stage.name!r}, too")
         if stage.name in fresh:
             raise UserError(f"stage {stage.name!r} is given twice")
         old = known.get(stage.name)

@@ -118,6 +118,9 @@ def test_stages_may_be_named_by_their_jobs():
         ([("b", 7, "x")], "comes after 'x', which workflow 'w' does not have (stages: a, d)"),
         ([("b", 7, "c"), ("c", 8)], "comes after 'c', which"),
         ([("b", 7), ("b", 8)], "is given twice"),
+        ([("b", 7), ("c", 7)], "job 7 is stage 'b' already and cannot be stage 'c', too"),
+        ([("b", 10)], "job 10 is stage 'a' already and cannot be stage 'b', too"),
+        ([("b", 7), ("c", 8, "b"), ("d", 7, "c")], "job 7 is stage 'b' already and cannot be stage 'd', too"),
     ],
 )
 def test_what_is_refused(stages, text):
