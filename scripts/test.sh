@@ -126,14 +126,14 @@ unit_agent_q_to_z() {
 }
 unit_others() {
     local others=()
-    if [ -z "$and_not_long" ]; then others=("--deselect=$measurements"); fi
+    if [ -z "$and_not_long" ]; then others=("${shown[@]/#/--deselect=}"); fi
     run "other unit tests" tests/unit/{dmr,lab,plugins,project} "${others[@]}" -m "not mpi and not release$and_not_long"
 }
-# Every measurement that a page names, at its smallest size, one after the other.
-measurements=tests/unit/lab/bench/test_bench_commands.py
-measurements() {
+# Every command that a page shows, and every measurement that it names at its smallest size, one after the other.
+shown=(tests/unit/project/test_docs_commands.py tests/unit/lab/bench/test_bench_commands.py)
+commands() {
     until [ -e "$work/built" ]; do sleep 1; done
-    run "measurements" "$measurements"
+    run "commands of the pages" "${shown[@]}"
 }
 mpi() {
     local others=()
@@ -190,7 +190,7 @@ releases() {
 first=(slurm_s_to_z mpi slurm_a_to_i unit_others pool_jobs unit_agent_i_to_p releases)
 if [ -z "$and_not_long" ]; then
     first=(slurm_s_to_z releases crashes bounds bounds_24_11 bounds_26_05 resizes companion mpi slurm_a_to_i unit_others)
-    first+=(pool_jobs unit_agent_i_to_p measurements)
+    first+=(pool_jobs unit_agent_i_to_p commands)
 fi
 kinds=("${first[@]}" unit_agent_a_to_h slurm_j_to_r contract behaviours unit_agent_q_to_z limits check)
 if [ "${#wanted[@]}" -gt 0 ]; then

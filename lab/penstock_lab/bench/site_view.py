@@ -26,6 +26,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -39,7 +40,9 @@ import yaml
 
 from dmr import credential, wire
 from penstock.errors import PenstockError
+from penstock.host.unixdoor import connected
 from penstock.ipc.client import ask
+from penstock.sharedlook import client as looking
 from penstock.sharedlook.client import SharedLook
 from penstock_lab.cluster import Cluster, ClusterSpec, up
 
@@ -159,23 +162,17 @@ def until(probe: Any, what: str, seconds: float = 120.0) -> None:
 # -- what asks ---------------------------------------------------------------------------------------------------------
 
 
-async def connect_as(path: str, **more: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """As `asyncio.open_unix_connection`, under the asker's user id, by which the other side knows who it is."""
-    connection = socket.socket(socket.AF_UNIX)
-    connection.setblocking(False)
-    try:
+def connected_as(path: Path, timeout: float) -> socket.socket:
+    """As `connected`, under the asker's user id, by which the other side knows who it is."""
+    with ONE_USER:  # an id is the whole process's
         os.seteuid(ASKER.get())
         try:
-            connection.connect(path)
+            return connected(path, timeout)
         finally:
             os.seteuid(0)
-    except OSError:
-        connection.close()
-        raise
-    return await OPEN(sock=connection, **more)
 
 
-OPEN: Final = asyncio.open_unix_connection
+ONE_USER: Final = threading.Lock()
 
 
 async def asker(uid: int, shared: SharedLook, waits: Waits, end: float) -> None:
@@ -250,7 +247,7 @@ async def load(agents: list[Agent], path: Path | None, uid: int, options: argpar
     looks, guards = Waits(), Waits()
     end = time.monotonic() + options.seconds
     tasks = []
-    asyncio.open_unix_connection = connect_as  # type: ignore[assignment]
+    looking.connected = connected_as  # type: ignore[attr-defined]
     if path is not None:
         for number in range(options.users):
             shared = SharedLook(path, [uid], "sv", silent=True)
