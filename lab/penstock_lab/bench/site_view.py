@@ -162,12 +162,12 @@ def until(probe: Any, what: str, seconds: float = 120.0) -> None:
 # -- what asks ---------------------------------------------------------------------------------------------------------
 
 
-def connected_as(path: Path, timeout: float) -> socket.socket:
+def connected_as(path: Path, seconds: float) -> socket.socket:
     """As `connected`, under the asker's user id, by which the other side knows who it is."""
     with ONE_USER:  # an id is the whole process's
         os.seteuid(ASKER.get())
         try:
-            return connected(path, timeout)
+            return connected(path, seconds)
         finally:
             os.seteuid(0)
 
