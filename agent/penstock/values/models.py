@@ -116,13 +116,14 @@ def kind(parse: Callable[[Any], object], what: str | None = None) -> PlainValida
 
 
 def texts(parse: Callable[[Any], str | None], what: str) -> PlainValidator:
-    """What `parse` makes of a text, or of a number whose text counts (`documents.as_written`); what is none of it and
-    has no quotes is told to be quoted."""
+    """What `parse` makes of a text, or of a number whose text counts (`documents.as_written`). Where quotes are all
+    that is missing, that is said."""
 
     def check(value: object) -> str:
-        if (made := parse(value)) is None:
-            raise wrong(f"{what} (quote it)" if isinstance(value, bool | int | float) else what, value)
-        return made
+        if (made := parse(value)) is not None:
+            return made
+        unquoted = isinstance(value, bool | int | float) and parse(as_written(value) or str(value).lower()) is not None
+        raise wrong(f"{what} (quote it)" if unquoted else what, value)
 
     return PlainValidator(check)
 

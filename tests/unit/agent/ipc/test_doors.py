@@ -53,10 +53,9 @@ def agent():
 
 
 def stages(*names, script=""):
-    return [
-        {"name": name, "job": 5, "after": [], "order": {"words": [], "workdir": "/", "script": script}}
-        for name in names
-    ]
+    """Each a job of its own, whose number follows from its name."""
+    order = {"words": [], "workdir": "/", "script": script}
+    return [{"name": name, "job": int.from_bytes(name.encode()), "after": [], "order": order} for name in names]
 
 
 def test_a_pause_of_the_administrators_cannot_be_made_ones_own_and_lifted(agent):

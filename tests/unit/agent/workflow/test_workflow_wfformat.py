@@ -90,7 +90,7 @@ def test_wide_tasks_share_a_node_less():
         (document([task("a", "a")]), "workflow.specification.tasks: form a cycle: a -> a"),
         (document(runs=[]), "task 'split_1': has no command (workflow.execution.tasks[].command.program)"),
         (document(runs=[ran("split_1", -1.0)]), "task 'split_1': runtimeInSeconds: must be seconds of at least 0"),
-        (document(runs=[ran("split_1", coreCount="x")]), "task 'split_1': coreCount: must be above 0, not x"),
+        (document(runs=[ran("split_1", coreCount="x")]), "task 'split_1': coreCount: must be above 0, not 'x'"),
         (document([task("a", stage="b c")]), "task 'a': stage: must be 1 to 40 of"),
         (document([task("a", stage="x"), task("b", "a"), task("c", "b", stage="x")]), "stages[0].after: the stages"),
     ],
