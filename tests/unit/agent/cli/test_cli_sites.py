@@ -78,7 +78,7 @@ def test_a_plan_at_one_site_is_reserved_there(world):
     assert (code, err) == (0, "far: Submitted batch job 7 for stage a into its reservation\n")
     assert [s["start"] for s in json.loads(out)["reserved"]["stages"]] == [6, 10]
     words = (world.folder / "words").read_text().strip()
-    asked = "--alpha 0.5 --seed 1 -A default --deadline @40 --budget 150.0"
+    asked = "--alpha 1.0 --seed 1 -A default --deadline @40 --budget 150.0"
     assert words == f"plan - --reserve --json {asked}"
     shipped = json.loads((world.folder / "shipped").read_text())
     first, second = shipped["stages"]
