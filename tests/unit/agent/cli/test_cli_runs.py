@@ -161,7 +161,7 @@ def test_to_look_at_a_state_of_an_older_release_changes_nothing(place, words):
 
 @pytest.mark.parametrize("word", ["pause", "resume"])
 def test_a_request_that_is_left_is_json_where_that_is_wanted(place, word):
-    assert json.loads(run(word, "--json")) == {"format": 1, "left": True, "pauses": []}
+    assert json.loads(run(word, "--json")) == {"format": 1, "left": True, "pauses": [], "unwritten": ""}
     assert run(word) == "Left for the next pass of an agent, or `penstock tick`\n"
 
 
