@@ -91,7 +91,7 @@ def test_the_page_shows_jobs_stages_sizes_and_reasons(tab, page):
         assert any(re.match(wanted, bar) for bar in bars), (wanted, bars)
     text = tab.text()
     for said in (
-        *("12 of 16", "Live · Slurm seen at", "mosaic", "auto: asa_after", "8 min", "12 min", "not submitted yet"),
+        *("12 of 16", "Live · Slurm seen at", "mosaic", "auto: asa_after", "not submitted yet"),
         *("Job 4110", "4 nodes", "2 to 8 allowed", "ended"),
         *("job 4107 can start on the 6 nodes that it gives back", "its wait is predicted to be 12 min"),
     ):
