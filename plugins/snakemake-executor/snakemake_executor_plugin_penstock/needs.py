@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from penstock.errors import UserError
 from penstock.slurm.sbatch_options import SbatchOption, read_options
+from penstock.values.gres import Gres, asked_gres
 
 __all__ = ["BOUNDS", "JobNeeds", "needs_of", "open_resources", "sbatch_options", "unknown", "unreachable_text"]
 
@@ -36,10 +37,7 @@ _ASKED: Final = (
     *("cpus_per_gpu", "gpu_model", "mpi", "slurm_extra", *_GPUS, *_CLUSTERS, *(name for name, _option in _WORDS)),
 )
 """All resources that sbatch is asked by."""
-# The type last: what can be a number is one.
-_GRES: Final = re.compile(r"([^:]+)(?::([^:]+))??(?::([0-9]+)([kKmMgGtTpP])?)?", re.ASCII)
 _MODEL: Final = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
-_UNITS: Final = "kmgtp"  # of 1024 each
 _OURS: Final = (
     *("array", "chdir", "comment", "dependency", "error", "export", "export-file", "help", "job-name"),
     *("kill-on-invalid-dep", "output", "parsable", "test-only", "usage", "version", "wait", "wrap"),
@@ -160,30 +158,31 @@ def unknown(resources: Mapping[str, Any]) -> list[str]:
 def _gpus(resources: Mapping[str, Any]) -> tuple[int, bool]:
     """How many GPUs, and whether a node with so many will do, whatever else it has."""
     named = next((number for name in _GPUS if (number := _number(resources.get(name))) is not None), None)
-    gres = [one for one in _gres(resources) if one[2]]
-    count = named or sum(count for name, _kind, count in gres if name == "gpu")
-    plain = all(name == "gpu" and not kind for name, kind, _count in gres)
+    gres = [one for one in _gres(resources) if one.number]
+    count = named or sum(one.number for one in gres if one.name == "gpu")
+    plain = all(one.name == "gpu" and not one.type for one in gres)
     if not resources.get("gpu_model") or named == 0:
         return count, plain
     return count or 1, False
 
 
-def _gres(resources: Mapping[str, Any]) -> list[tuple[str, str, int]]:
-    """The name, the type ("": any) and the number of each that `gres` asks for."""
-    found = []
-    for word in str(resources.get("gres") or "none").split(","):
-        match = _GRES.fullmatch(word.strip())
-        if match is None:  # sbatch will say what is wrong with it
-            found.append((word, "", 1))
-        elif match[1].lower() != "none":
-            times = 1024 ** (_UNITS.index(match[4].lower()) + 1) if match[4] else 1
-            found.append((match[1], match[2] or "", int(match[3] or 1) * times))
+def _gres(resources: Mapping[str, Any]) -> list[Gres]:
+    """What `gres` asks for, if it is 0 times; where it cannot be read, sbatch will say what is wrong with it."""
+    found: list[Gres] = []
+    for word in map(str.strip, str(resources.get("gres") or "none").split(",")):
+        name = word.partition(":")[0]
+        if name.lower() == "none":
+            continue
+        try:
+            found += asked_gres(word) or [Gres(name, "", 0 if word else 1)]
+        except ValueError:
+            found.append(Gres(word, "", 1))
     return found
 
 
 def _gpu_words(resources: Mapping[str, Any]) -> list[str]:
     count, model = _gpus(resources)[0], resources.get("gpu_model")
-    if any(name == "gpu" for name, _kind, _count in _gres(resources)):
+    if any(one.name == "gpu" for one in _gres(resources)):
         if model:
             raise ValueError(f"gres={resources['gres']!r} and gpu_model={model!r} both ask for GPUs: say one of them")
         return []
