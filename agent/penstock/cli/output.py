@@ -75,9 +75,9 @@ def build_table(
     the first of them first; a column of single words gives way last."""
     cells = [["" if cell is None else plain(str(cell)) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
-    kept = list(range(len(columns)))
+    kept, room = list(range(len(columns))), terminal_width()
     for name in dispensable:
-        if sum(widths[i] + _GAP for i in kept) - _GAP > terminal_width():
+        if sum(widths[i] + _GAP for i in kept) - _GAP > room:
             kept = [i for i in kept if columns[i] != name]
     out = Table(title=Text(plain(title)), title_justify="left", title_style="bold", box=None, pad_edge=False)
     for i in kept:

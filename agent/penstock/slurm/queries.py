@@ -40,6 +40,7 @@ from penstock.slurm.privacy import OVERSEERS, Privacy, coordinators_from_text, p
 from penstock.slurm.refusals import classify
 from penstock.slurm.texts import texts_from_json
 from penstock.values.documents import show
+from penstock.values.lines import split_lines
 
 __all__ = ["CliQueries", "checked_name", "understood"]
 
@@ -229,7 +230,7 @@ class CliQueries:
         """The names of all accounts, or of all QOS. Raises `Infeasible` where there is no accounting."""
         words = ("account", "format=account") if kind == "accounts" else ("qos", "format=name")
         rows = await self._recorded("sacctmgr", "-nP", "show", *words)
-        return frozenset(line.strip() for line in rows.splitlines() if line.strip())
+        return frozenset(line.strip() for line in split_lines(rows) if line.strip())
 
     async def limits(self, owners: Sequence[Owner]) -> Sequence[OwnerLimits]:
         """See `Reader.limits`."""

@@ -145,11 +145,10 @@ _HARMLESS = frozenset({"BLOCKED", "CLOUD", "COMPLETING", "DYNAMIC", "DYNAMIC_FUT
     "RESUME",
 }
 _SET_APART = frozenset({"RESERVED", "MAINTENANCE"})
-_SILENT = "NOT_RESPONDING"
+_SOUND = _HARMLESS | _SET_APART | ASLEEP
+_SOUND_ASLEEP = _SOUND | {"NOT_RESPONDING"}  # it does not answer, and need not
 _NODE_FLAGS = (
-    _HARMLESS
-    | _SET_APART
-    | ASLEEP
+    _SOUND
     | frozenset(_NODE_MARKS.values())
     | {"DRAIN", "EXTERNAL", "FAIL", "INVALID_REG", "PERFCTRS", "POWER_DRAIN", "UNDRAIN"}
 )
@@ -173,11 +172,8 @@ class NodeState:
 
     @property
     def sound(self) -> bool:
-        """The same whoever it is reserved for. One that is asleep or wakes up does not answer, and need not."""
-        harmless = _HARMLESS | _SET_APART | ASLEEP
-        if self.flags & ASLEEP:
-            harmless |= {_SILENT}
-        return self.base in _USABLE_BASES and self.flags <= harmless
+        """The same whoever it is reserved for."""
+        return self.base in _USABLE_BASES and self.flags <= (_SOUND_ASLEEP if self.flags & ASLEEP else _SOUND)
 
     def __str__(self) -> str:
         return "+".join((self.base, *sorted(self.flags)))
