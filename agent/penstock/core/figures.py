@@ -96,7 +96,10 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
         MetricSpec("automatic_pauses_total", "counter", "How often too many failures in a row paused all acts."),
         MetricSpec("automatic_pause", "gauge", "Whether all acts are paused now because of that."),
         MetricSpec(
-            "pauses", "gauge", "Pauses in force that somebody asked for (penstock pause, penstock off).", ("feature",)
+            "pauses",
+            "gauge",
+            "Pauses in force that somebody has asked for, by penstock pause or penstock off.",
+            ("feature",),
         ),
         MetricSpec(
             "audit_unwritable", "gauge", "Whether no audit record can be written, so that nothing is done for others."

@@ -555,7 +555,7 @@ def test_a_socket_for_all_in_a_folder_for_one_is_none(tmp_path):
     shut = examine(replace(facts, closed_folder="/srv/penstock"))
     assert shut.checks["socket"].level is Level.NO and "cannot enter /srv/penstock" in shut.checks["socket"].seen
     assert next(f for f in shut.features if f.spec.id == "serve-all").outcome is FeatureOutcome.NO
-    own = examine(replace(IDEAL, closed_folder="/home/u"))
+    own = examine(replace(IDEAL, closed_folder="/srv/own"))
     assert own.checks["socket"].level is Level.OK, "an agent of one's own is nobody else's"
 
 
