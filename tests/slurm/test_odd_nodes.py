@@ -97,9 +97,10 @@ def test_slots_on_nodes_with_resources_that_are_no_devices(odd: Odd) -> None:
 def test_nodes_whose_epilog_runs_are_not_down(odd: Odd) -> None:
     odd.held.touch()
     try:
+        # The long one first: onto a node whose Epilog runs, Slurm may put no other job.
+        odd.job("-w", "n2", "-t1", "--wrap", "sleep 60")
         odd.job("-w", "n1", "-t1", "--wrap", "true")
         odd.job("-w", "n2", "-t1", "--wrap", "true")
-        odd.job("-w", "n2", "-t1", "--wrap", "sleep 60")
         until(
             lambda: odd.states()[:2] == ["IDLE+COMPLETING", "MIXED+COMPLETING"],
             lambda: f"the Epilogs to run: {odd.states()}",
