@@ -18,7 +18,7 @@ from dmr import credential, wire
 from penstock.api import Allocation, JobSpec, JobState
 from penstock.app import App
 from penstock.audit.auditor import Auditor
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.errors import PenstockError
 from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
@@ -142,7 +142,7 @@ class World:
             given = {**given, "agent": {**given.get("agent", {}), "serve": "all"}}
         self.asked: dict[str, asyncio.Task[int]] = {}
         merged = {k: {**SETTINGS.get(k, {}), **given.get(k, {})} for k in {**SETTINGS, **given}}
-        self.config = Config.model_validate(merged)
+        self.config = config_of(merged)
         self.failing: Failing = lambda _method: None
         self.programs: list[Program] = []
         self.key = credential.Key(self.engine.uid_of("alice"), b"k" * 64)

@@ -13,7 +13,7 @@ from penstock.broker.passes import run_pass
 from penstock.broker.place import place
 from penstock.broker.site import NodeFacts, SiteFile
 from penstock.broker.tasks import bag_at
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.select.correction import Corrections
 from penstock.select.spread import spread
 from penstock_lab.mock.backend import virtual_site
@@ -30,7 +30,7 @@ class BagWorld:
 
     def __init__(self, folder):
         self.backend = virtual_site([ClusterConfig(4, "near", cpus=1), ClusterConfig(2, "far", cpus=1)], "alice", START)
-        self.config = Config.model_validate({"agent": {"state_dir": folder}})
+        self.config = config_of({"agent": {"state_dir": folder}})
         self.bags = Bags(folder / "bags")
         self.executor = hand(self.backend)
         self.bag = bag_at(

@@ -11,7 +11,7 @@ from dmr import credential, wire
 from penstock import errors
 from penstock.api import Offer
 from penstock.app import App
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.ipc.auth import Verifier
 from penstock.ipc.client import ask
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
@@ -68,7 +68,7 @@ class Door:
         self.clock = ManualClock(10_000.0)
         self.woken = []
         # A message reaches neither the backend nor a policy: those are the loop's.
-        app = App(Config.model_validate({}), SimpleNamespace(), self.clock, Store(":memory:"))
+        app = App(config_of({}), SimpleNamespace(), self.clock, Store(":memory:"))
         self.controller = app.malleable
         self.controller._wake = self.woken.append
         self.observer = SimpleNamespace(last=make_snapshot([make_job(7, "n1", "n2", uid=UID, **changes)]))

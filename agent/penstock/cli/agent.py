@@ -12,7 +12,7 @@ import yaml
 
 from penstock.cli.groups import CommandGroup
 from penstock.cli.output import emit_json
-from penstock.config import find, load, origins, schema
+from penstock.config import find, load, origins, schema, values_of
 from penstock.host import logs
 from penstock.ipc.client import ask_agent
 
@@ -60,7 +60,7 @@ def check(path: Path | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(origin: bool, as_json: bool) -> None:
     """Print the configuration that applies, defaults included."""
-    values = load().model_dump(mode="json")
+    values = values_of(load())
     if not origin:
         if as_json:
             emit_json(values)

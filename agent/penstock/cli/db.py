@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -108,7 +109,7 @@ def vacuum(ledger: bool, as_json: bool) -> None:
     if not is_readable(path):
         raise StoreError(f"there is no file {path}")
     if ledger:  # which may lie where its user has no agent
-        config = config.model_copy(update={"agent": config.agent.model_copy(update={"state_dir": own_folder(config)})})
+        config = replace(config, agent=replace(config.agent, state_dir=own_folder(config)))
     try:
         leadership = hold_state(config, "command")
     except StateHeld as e:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.broker.assess import ClusterMarket, open_market
@@ -33,8 +34,8 @@ async def at_market(
     path = site or config.select.site
     known = SiteFile() if path is None else read_site(path)
     # By Slurm's commands: they know of nodes what pyslurm is not asked for.
-    slurm = config.slurm if config.slurm.backend == "mock" else config.slurm.model_copy(update={"backend": "cli"})
-    async with acting(config, make_backend(config.model_copy(update={"slurm": slurm}))) as hand:
+    slurm = config.slurm if config.slurm.backend == "mock" else replace(config.slurm, backend="cli")
+    async with acting(config, make_backend(replace(config, slurm=slurm))) as hand:
         views, problems = await view_clusters(hand.slurm, only)
         market = await open_market(config, views, problems, known, clock=clock, fallback=base_clock())
         try:

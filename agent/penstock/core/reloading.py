@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
-from penstock.config import Config
+from penstock.config import Config, keys_by_section
 
 __all__ = ["taken_over"]
 
@@ -24,11 +25,11 @@ def taken_over(old: Config, new: Config) -> tuple[Config, list[str]]:
     the settings that wait for one."""
     sections: dict[str, Any] = {}
     waiting: list[str] = []
-    for name in Config.model_fields:
+    for name, known in keys_by_section().items():
         before, after = getattr(old, name), getattr(new, name)
         if name not in _WHOLE:
-            keys = [key for key in type(after).model_fields if f"{name}.{key}" not in _KEYS]
+            keys = [key for key in known if f"{name}.{key}" not in _KEYS]
             waiting += [f"{name}.{key}" for key in keys if getattr(before, key) != getattr(after, key)]
-            after = after.model_copy(update={key: getattr(before, key) for key in keys})
+            after = replace(after, **{key: getattr(before, key) for key in keys})
         sections[name] = after
-    return new.model_copy(update=sections), waiting
+    return replace(new, **sections), waiting

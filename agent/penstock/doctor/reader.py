@@ -24,7 +24,7 @@ from typing import Final, Literal, TypeVar
 
 from dmr import credential, launch, quirks
 from penstock.api import JobSpec, Owner, OwnerLimits, Partition, SiteConfig, plural
-from penstock.config import Config, find, load
+from penstock.config import Config, config_of, find, load
 from penstock.core.backends import make_backend
 from penstock.core.extensions import POLICIES
 from penstock.core.off import off_in
@@ -122,7 +122,7 @@ def _defaults() -> Config:
     try:
         return Config()
     except ConfigError:  # there is no home for the state either
-        return Config.model_validate({"agent": {"state_dir": _NOWHERE}})
+        return config_of({"agent": {"state_dir": _NOWHERE}})
 
 
 # -- Slurm -----------------------------------------------------------------------------------------------------------
@@ -134,8 +134,9 @@ async def _ask_slurm(config: Config, limit: float) -> dict[str, object]:
     missing = () if without else tuple(name for name in PROGRAMS if shutil.which(name) is None)
     # By the commands even where pyslurm is wanted: it is a check of its own, and must not end the others.
     backend_name = config.slurm.backend if without else "cli"
-    shorter = {"backend": backend_name, "timeout": min(limit, config.slurm.timeout)}
-    config = config.model_copy(update={"slurm": config.slurm.model_copy(update=shorter)})
+    config = replace(
+        config, slurm=replace(config.slurm, backend=backend_name, timeout=min(limit, config.slurm.timeout))
+    )
     try:
         backend = make_backend(config)
     except PenstockError as error:

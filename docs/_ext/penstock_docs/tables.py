@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
-
 from penstock import errors
 from penstock.cli import catalogue, schemas
-from penstock.config import Config, schema
+from penstock.config import Config, schema, sections
 from penstock.errors import EXIT_CODES, PenstockError
 from penstock_docs.markdown import cell, code_block, escape
 
@@ -22,7 +20,7 @@ __all__ = ["answers", "configuration", "exit_codes", "metrics"]
 _CONFIGURATION = """\
 # Configuration
 
-Made from the models in `penstock.config`, which check a configuration when it is read.
+Made from the sections in `penstock.config`, by which a configuration is checked when it is read.
 
 The file is the first of `$PENSTOCK_CONFIG`, `$XDG_CONFIG_HOME/penstock/config.yaml` (`~/.config/penstock/config.yaml`)
 and `/etc/penstock/penstock.yaml` that is there; none is fine. A single key is overridden by `PENSTOCK_SECTION__KEY` in
@@ -40,17 +38,15 @@ def configuration() -> str:
     """Every section and key, with its kind, default and meaning."""
     parts = [_CONFIGURATION]
     definitions = schema()["$defs"]
-    for section, field in Config.model_fields.items():
-        model = field.annotation
-        if not (isinstance(model, type) and issubclass(model, BaseModel)):
-            raise TypeError(f"section {section} is no model of pydantic's: teach this page what it is")
+    for section in fields(Config):
+        model = getattr(sections, str(section.type))
         properties = definitions[model.__name__]["properties"]
-        parts.append(f"## {section}\n\n{escape((model.__doc__ or '').strip())}\n")
+        parts.append(f"## {section.name}\n\n{escape((model.__doc__ or '').strip())}\n")
         parts.append("| key | kind | default | meaning |\n|---|---|---|---|")
         parts += [
-            f"| `{section}.{key}` | {cell(_kind(properties[key]))} | {cell(_default(model, key))} "
-            f"| {cell(model.model_fields[key].description or '')} |"
-            for key in model.model_fields
+            f"| `{section.name}.{key.name}` | {cell(_kind(properties[key.name]))} "
+            f"| {cell(_default(key, properties[key.name]))} | {cell(key.metadata.get('description', ''))} |"
+            for key in fields(model)
         ]
         parts.append("")
     return "\n".join(parts) + "\n"
@@ -91,26 +87,22 @@ def _kind(schema: dict[str, Any]) -> str:
     return " ".join([words[schema["type"]], *limits])
 
 
-def _default(model: type[BaseModel], key: str) -> str:
-    default = model.model_fields[key].default
-    if default is PydanticUndefined:
-        # A factory. What this one gives depends on who asks, so it is said and not shown.
-        if key == "state_dir":
+def _default(key: Field[Any], kind: dict[str, Any]) -> str:
+    if key.default is MISSING:
+        # What makes it. What this one gives depends on who asks, so it is said and not shown.
+        if key.name == "state_dir":
             return "`$XDG_STATE_HOME/penstock`, else `~/.local/state/penstock`"
         return "empty"
+    default = key.default
     if default is None:
         return "unset"
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
     if isinstance(default, float):
-        return f"`{_duration(default)}`" if _is_duration(model, key) else f"`{default:g}`"
+        return f"`{_duration(default)}`" if _kind(kind) == "duration" else f"`{default:g}`"
     if isinstance(default, str | int | Path):
         return f"`{default}`"
     return "empty" if not default else f"`{default}`"
-
-
-def _is_duration(model: type[BaseModel], key: str) -> bool:
-    return _kind(model.model_json_schema()["properties"][key]) == "duration"
 
 
 def _duration(seconds: float) -> str:

@@ -32,7 +32,7 @@ import structlog
 from dmr import credential, wire
 from penstock.api import JobSpec, Step
 from penstock.app import App
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.ipc import server
 from penstock.state.store import Store
 from penstock_lab.mock.backend import virtual_cluster
@@ -86,7 +86,7 @@ async def agent(options: argparse.Namespace, folder: Path) -> None:
         await backend.submit(JobSpec("app", "#!/bin/sh\n#MOCK duration=100000\n", 1, 200_000.0))
     dmr = {"listen": "127.0.0.1:0", "munge_socket": options.munge_socket}
     settings = {"agent": {"state_dir": str(folder), "interval": 10, "idle_interval": 10}, "dmr": dmr}
-    app = App(Config.model_validate(settings), backend, backend, Store(folder / "penstock.db"))
+    app = App(config_of(settings), backend, backend, Store(folder / "penstock.db"))
     await app.start()
     await app.open_doors()
     assert app.loop is not None and app.workflows is not None

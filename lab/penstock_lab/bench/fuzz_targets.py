@@ -132,7 +132,7 @@ _knocks = itertools.count()
 def _door() -> tuple[asyncio.AbstractEventLoop, LocalDoor]:
     """The operations of a whole agent over a simulated cluster, for a user whom it serves and does not trust."""
     backend = virtual_cluster(start=1e9)
-    settings = config.Config.model_validate({"agent": {"serve": "all", "seed": 1}})
+    settings = config.config_of({"agent": {"serve": "all", "seed": 1}})
     running = asyncio.new_event_loop()
     app = App(settings, backend, backend.clock, Store(":memory:"))
     running.run_until_complete(app.start())

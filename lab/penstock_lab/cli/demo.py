@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from penstock.cli.gantt import require
-from penstock.config import Config, load
+from penstock.config import config_of, load
 from penstock.host import logs
 from penstock_lab.demo.accounting import difference
 from penstock_lab.demo.arena import VirtualArena
@@ -99,9 +99,7 @@ def _of_way(way: Way) -> Panel:
 
 async def _virtual_comparison(plan: Comparison, view: View) -> Outcome:
     view.say("a plain chain and a workflow, in virtual time")
-    config = Config.model_validate(
-        {"agent": {"interval": 1, "idle_interval": 1, "seed": 7}, "slurm": {"min_interval": 0.5}}
-    )
+    config = config_of({"agent": {"interval": 1, "idle_interval": 1, "seed": 7}, "slurm": {"min_interval": 0.5}})
     arena = VirtualArena(config, NODES, start=1_000_000_000.0)
     await arena.start()
     return await compare(arena, plan, view, None)

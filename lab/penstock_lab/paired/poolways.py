@@ -18,7 +18,7 @@ from penstock.app import App
 from penstock.autoalloc.acts import AutoActs
 from penstock.autoalloc.order import AutoOrder, AutoState
 from penstock.autoalloc.passes import AutoPass
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.pool.folder import PoolFolder
 from penstock.state.store import Store
 from penstock_lab.mock.backend import MockBackend
@@ -172,7 +172,7 @@ def automatic(engine: Engine, workload: PoolWorkload, setting: PoolSetting) -> P
 
 
 async def _automatic(engine: Engine, workload: PoolWorkload, setting: PoolSetting) -> PoolOutcome:
-    config = Config.model_validate(
+    config = config_of(
         {"agent": {"interval": 300, "idle_interval": 300, "seed": 1}, "slurm": {"backend": "mock", "min_interval": 1.0}}
     )
     backend = MockBackend(engine, _USER)

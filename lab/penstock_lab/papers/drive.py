@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.api import JobSpec
 from penstock.app import App
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.future.past import PastRecorder
 from penstock.predictions.recorder import keep_past
 from penstock.state.store import Store
@@ -75,7 +75,7 @@ async def follow(
     past: PastRecorder | None = None,
 ) -> list[WorkflowRun]:
     """The same on a cluster as it is now, with an agent that begins now; `past` is what it has seen of the queue."""
-    config = Config.model_validate(
+    config = config_of(
         {
             **settings,
             "agent": {"interval": _LOOK, "idle_interval": _LOOK, "seed": seed},

@@ -37,7 +37,7 @@ from penstock.broker.clusters import view_clusters
 from penstock.broker.passes import run_pass
 from penstock.broker.place import place
 from penstock.broker.tasks import Bag
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.core.executor import Executor
 from penstock.host import logs
 from penstock.select.buckets import Waited, mean_wait
@@ -146,7 +146,7 @@ class BagTrial:
         self._size = size
         self._rng = rng
         self._limit = limit
-        self._config = Config.model_validate({"agent": {"state_dir": folder, "seed": 1}})
+        self._config = config_of({"agent": {"state_dir": folder, "seed": 1}})
         self._bags = Bags(folder / "bags")
         self._jobs: list[tuple[str, int]] = []
         self._shares: Counter[str] = Counter()

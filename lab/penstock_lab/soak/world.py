@@ -27,7 +27,7 @@ import penstock
 from dmr import credential, wire
 from penstock.api import JobSpec, JobState, Step
 from penstock.app import App
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.core.executor import Executor
 from penstock.errors import NotNow, StoreError
 from penstock.holding.ledger import Ledger, ledger_path
@@ -168,10 +168,10 @@ class World:
         self.clock.steps = self._steps  # type: ignore[method-assign]
         (folder / "own").mkdir()
         ledger = {"ledger": folder / "own" / "ledger.db"}
-        self.config = Config.model_validate({**settings, "provision": ledger})
+        self.config = config_of({**settings, "provision": ledger})
         self.slots: dict[str, float] = {}
         """When each slot that was held begins, by its name."""
-        self.reservations_config = Config.model_validate(
+        self.reservations_config = config_of(
             {"agent": {"state_dir": folder / "own"}, "slurm": {"backend": "mock"}, "provision": ledger}
         )
         self.key = credential.Key(self.engine.uid_of(OWNER), b"k" * 64)

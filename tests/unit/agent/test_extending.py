@@ -21,7 +21,7 @@ from factories import make_job, make_snapshot
 from penstock.api import Offer
 from penstock.app import check, make_policy
 from penstock.cli.select import select
-from penstock.config import Config, load
+from penstock.config import config_of, load
 from penstock.core.backends import make_backend
 from penstock.core.extensions import BACKENDS, CHANNELS, PLACEMENTS, POINTS
 from penstock.holding.reservations import pricing_rules
@@ -129,7 +129,7 @@ def test_the_pricing_charges_half_at_night():
     there = snapshot.partitions["batch"]
     prices = {}
     for name in ("paper", "night"):
-        rules = pricing_rules(Config.model_validate({"provision": {"pricing": name}}))
+        rules = pricing_rules(config_of({"provision": {"pricing": name}}))
         found = from_snapshot(snapshot, there, rules)
         (noon,) = quote_all(found.plan(), 2, 600.0, found.pricing, after=12 * 3600.0)
         (late,) = quote_all(found.plan(), 2, 600.0, found.pricing, after=21 * 3600.0)
@@ -160,7 +160,7 @@ def test_the_backend_counts_what_slurm_is_asked():
     cluster = control.start(folder / "slurm", ClusterConfig(nodes=3))
     try:
         slurm = {"backend": "counted", "mock_socket": str(cluster.socket)}
-        backend = make_backend(Config.model_validate({"slurm": slurm}))
+        backend = make_backend(config_of({"slurm": slurm}))
 
         async def ask() -> None:
             assert len(await backend.nodes()) == 3 and not await backend.jobs()
@@ -184,7 +184,7 @@ def test_the_channel_writes_events_into_its_file(tmp_path):
 
     file = tmp_path / "events.jsonl"
     channels = {"journal": {"file": str(file), "kinds": ["paused"]}}
-    config = Config.model_validate({"messages": {"channels": channels}})
+    config = config_of({"messages": {"channels": channels}})
 
     async def run() -> Messenger:
         messenger = Messenger(Store(tmp_path / "s.db"), Clock(), config, Courier())

@@ -7,7 +7,7 @@ import re
 
 from dmr import wire
 from penstock.app import App
-from penstock.config import AgentSection, Config, LimitsSection
+from penstock.config import AgentSection, LimitsSection, config_of
 from penstock.host import descriptors, gate, owners
 from penstock.ipc import auth, handlers, server
 from penstock.ipc.inbox import LATER
@@ -32,7 +32,7 @@ def requests_in(title):
 
 def test_every_request_of_the_command_line_is_on_the_page():
     backend = virtual_cluster(start=1e9)
-    app = App(Config.model_validate({}), backend, backend.clock, Store(":memory:"))
+    app = App(config_of({}), backend, backend.clock, Store(":memory:"))
 
     async def run():
         await app.start()
@@ -53,7 +53,7 @@ def test_the_requests_that_may_be_left_are_on_the_page():
 
 
 def test_the_limits_are_those_of_the_program():
-    agent, limits = AgentSection.model_validate({}), section("Limits on one user")
+    agent, limits = AgentSection(), section("Limits on one user")
     for said in (
         f"`agent.request_burst` {agent.request_burst}",
         f"`agent.requests_per_second` {agent.requests_per_second:g}",
@@ -80,7 +80,7 @@ def test_the_limits_are_those_of_the_program():
 
 def test_the_limits_page_has_the_defaults():
     page = (PROJECT / "docs" / "limits.md").read_text(encoding="utf-8")
-    limits = LimitsSection.model_validate({})
+    limits = LimitsSection()
     for key in (
         "stages_of_user",
         "dependencies_of_user",

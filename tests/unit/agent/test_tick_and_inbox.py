@@ -14,7 +14,7 @@ from factories import make_snapshot
 
 from penstock.app import App
 from penstock.cli import cli
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.errors import NotNow, NotPermitted, OutcomeUnknown, UserError
 from penstock.fronts.script import script_lines
 from penstock.ipc.inbox import LATER, Inbox
@@ -119,7 +119,7 @@ def test_a_kill_finds_what_was_done_and_the_request_or_neither(tmp_path):
 @pytest.mark.parametrize("end", [Killed, OutcomeUnknown])
 def test_a_submission_that_was_interrupted_is_tried_again_by_the_ticks_that_follow(tmp_path, monkeypatch, end):
     backend = virtual_cluster(ClusterConfig(accrue_always=True), "alice", start=START)
-    config = Config.model_validate({**SETTINGS, "agent": {**SETTINGS["agent"], "state_dir": str(tmp_path)}})
+    config = config_of({**SETTINGS, "agent": {**SETTINGS["agent"], "state_dir": str(tmp_path)}})
 
     async def tick():
         store = Store(tmp_path / "penstock.db")

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from dmr import wire
 from penstock.api import JobSpec, JobState
 from penstock.app import App
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
 from penstock.state.store import Store
@@ -148,7 +148,7 @@ class _World:
             "dmr": {**site.settings.get("dmr", {}), "policy": policy},
             "asa": {"predictor": "last"},
         }
-        self.app = App(Config.model_validate(settings), self.backend, self.clock, Store(":memory:"))
+        self.app = App(config_of(settings), self.backend, self.clock, Store(":memory:"))
         for entry in entries:
             self.engine.call_at(entry.submit, partial(self._submit, entry))
 

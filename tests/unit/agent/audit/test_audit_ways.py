@@ -22,7 +22,7 @@ from penstock.audit.reading import RecordFilter, records, verify
 from penstock.audit.record import Door, Record, RecordKind, RecordOutcome
 from penstock.audit.trail import Trail
 from penstock.cli.acting import acting
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.core.acts import SubmitJob
 from penstock.core.executor import Concern
 from penstock.errors import AuditUnwritable, Infeasible, NotPermitted, OutcomeUnknown, PenstockError
@@ -176,7 +176,7 @@ def test_whatever_is_asked_is_recorded_and_never_in_the_way(tmp_path, op, reques
 
 
 def test_what_a_user_s_own_command_does_is_in_that_user_s_trail(tmp_path):
-    config = Config.model_validate({"agent": {"state_dir": str(tmp_path / "state")}})
+    config = config_of({"agent": {"state_dir": str(tmp_path / "state")}})
     spec = JobSpec("x", "#!/bin/sh\ntrue\n", 1, 60.0)
 
     async def refuse(_slurm):

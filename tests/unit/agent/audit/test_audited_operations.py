@@ -15,7 +15,7 @@ from penstock.audit.auditor import Auditor
 from penstock.audit.reading import RecordFilter, records
 from penstock.audit.record import Door
 from penstock.audit.trail import Trail
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.errors import NotFound
 from penstock.ipc.audited import CHANGING, RequestAudit
 from penstock.state.store import Store
@@ -30,7 +30,7 @@ _ONLY_LOOK = {
 
 def test_each_request_either_changes_something_or_only_looks(tmp_path):
     slurm = virtual_cluster(ClusterConfig(nodes=1), user="root")
-    app = App(Config.model_validate({"agent": {"state_dir": tmp_path}}), slurm, slurm.clock, Store(":memory:"))
+    app = App(config_of({"agent": {"state_dir": tmp_path}}), slurm, slurm.clock, Store(":memory:"))
 
     async def known() -> set[str]:
         await app.start()

@@ -13,7 +13,7 @@ from test_auto_passes import KnownWaits
 from penstock.api import Snapshot
 from penstock.autoalloc.feeds import PoolFeeds, demand_of
 from penstock.autoalloc.order import AutoOrder, AutoState, read_state, write_state
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.core.executor import Executor
 from penstock.pool.demand import Demand, TaskBatch
 from penstock.pool.folder import PoolFolder, SchedulerAddress
@@ -37,7 +37,7 @@ class Feeds:
     def __init__(self, folder: PoolFolder) -> None:
         self.backend = virtual_cluster(ClusterConfig(nodes=4, cpus=4), "alice", start=1e9)
         self.backend.engine._duration = None
-        config = Config.model_validate({"pool": {"folder": str(folder.path.parent)}})
+        config = config_of({"pool": {"folder": str(folder.path.parent)}})
         executor = Executor(Store(":memory:"), self.backend.clock, self.backend)
         self.woken: list[str] = []
         self.feeds = PoolFeeds(config, self.backend, executor, KnownWaits(), self.backend.clock, self.woken.append)

@@ -17,7 +17,7 @@ from penstock.broker.scripts import directives
 from penstock.broker.shape import hindrance, shape
 from penstock.broker.site import SiteFile
 from penstock.broker.tasks import bag_at, entry_of
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.core.executor import Executor
 from penstock.errors import UserError
 from penstock.select.correction import Corrections
@@ -130,7 +130,7 @@ def test_the_first_qos_that_lets_the_jobs_run_is_chosen(tmp_path):
         )  # fmt: skip
         backend = virtual_cluster(config)
         views, problems = await view_clusters(backend)
-        market = await open_market(Config.model_validate({}), views, problems, SiteFile(), fallback=2e9)
+        market = await open_market(config_of({}), views, problems, SiteFile(), fallback=2e9)
 
         async def chosen(qos, **more):
             (found,) = await assess(market, bag(tmp_path, qos=qos, **more), 1, Corrections())
@@ -164,7 +164,7 @@ def test_partitions_are_chosen_by_nodes_and_limits(tmp_path):
         )  # fmt: skip
         backend = virtual_cluster(config)
         views, problems = await view_clusters(backend)
-        market = await open_market(Config.model_validate({}), views, problems, SiteFile(), fallback=2e9)
+        market = await open_market(config_of({}), views, problems, SiteFile(), fallback=2e9)
         some = bag(tmp_path, nodes=3, cores=24, count=2)
         assessed = await assess(market, some, 2, Corrections())
         market.close()

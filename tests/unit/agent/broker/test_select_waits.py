@@ -65,7 +65,7 @@ def test_waits_are_those_of_the_fair_share_there(tmp_path, share):
     slurm = Slurm(share)
     asyncio.run(FairShares(slurm, slurm, store).refresh())
     store.close()
-    config = config.model_copy(update={"asa": config.asa.model_copy(update={"predictor": "median"})})
+    config = replace(config, asa=replace(config.asa, predictor="median"))
     told, problem = asyncio.run(expectations(config, view(slurm)))
     assert problem is None and slurm.asked == 1, "its agent has asked for it"
     assert told.share({}) == share and told.share({"account": "other"}) is None

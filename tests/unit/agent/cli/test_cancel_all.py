@@ -10,7 +10,7 @@ import pytest
 
 from penstock.api import JobSpec
 from penstock.cli.backends import cancel_all, first_of
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.core.acts import KnownJob
 from penstock.errors import SlurmUnavailable
 from penstock_lab.mock.backend import MockBackend, virtual_cluster
@@ -50,7 +50,7 @@ def jobs(numbers):
 
 
 def cancelled(tmp_path, known):
-    return asyncio.run(cancel_all(Config.model_validate({"agent": {"state_dir": str(tmp_path)}}), known))
+    return asyncio.run(cancel_all(config_of({"agent": {"state_dir": str(tmp_path)}}), known))
 
 
 def test_of_nine_hundred_jobs_that_slurm_does_not_know_nothing_is_asked_but_one_look(tmp_path, slurm):

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.api import Partition
 from penstock.cli import held
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.errors import UserError
 from penstock.workflow.admission import plan_for_owner, registration
 from penstock.workflow.asks import Asks
@@ -35,7 +35,7 @@ def asked_for(monkeypatch):
 
     def ask(flow, strategy):
         with pytest.raises(Asked) as caught:
-            held.submit_held(Config.model_validate({}), flow, strategy)
+            held.submit_held(config_of({}), flow, strategy)
         return registration(caught.value.args[0], 0.0)
 
     return ask

@@ -9,7 +9,7 @@ import pytest
 from factories import ManualClock, make_job, make_snapshot
 
 from penstock.api import Node
-from penstock.config import Config, load
+from penstock.config import config_of, load
 from penstock.core.executor import FRESH
 from penstock.core.observe import Observer
 from penstock.core.viewing import VIEW_SOCKET, shared_look
@@ -117,7 +117,7 @@ def test_whoever_waits_for_a_look_is_not_told_to_look_all_the_time():
 
 
 def config(**slurm):
-    return Config.model_validate({"slurm": slurm})
+    return config_of({"slurm": slurm})
 
 
 def test_where_it_is_asked_for(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -105,9 +106,7 @@ async def test_who_may_pause_what(tmp_path):
     for request in ({}, {"uid": ME}, {"uid": 4711}):
         with pytest.raises(NotPermitted):
             await pause(4711 if ME != 4711 else 4712, request)
-    world.app.config = world.app.config.model_copy(
-        update={"agent": world.app.config.agent.model_copy(update={"serve": "all"})}
-    )
+    world.app.config = replace(world.app.config, agent=replace(world.app.config.agent, serve="all"))
     await pause(4711, {"uid": 4711})
     with pytest.raises(NotPermitted):
         await resume(4711, {})

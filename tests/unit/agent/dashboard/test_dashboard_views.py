@@ -10,7 +10,7 @@ import pytest
 from dashboard_scene import Scene
 from penstock.api import Decision, JobSpec, Offer, Reason, Verb
 from penstock.app import App
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.core.picture import picture_from_dict
 from penstock.errors import UserError
 from penstock.malleable.machine import MalleableJob
@@ -30,7 +30,7 @@ class Agent:
         self.running = asyncio.new_event_loop()
         self.backend = virtual_cluster(start=1e9)
         self.app = App(
-            Config.model_validate({"agent": {"serve": "all", "seed": 1}, "slurm": {"min_interval": 10}}),
+            config_of({"agent": {"serve": "all", "seed": 1}, "slurm": {"min_interval": 10}}),
             self.backend,
             self.backend.clock,
             Store(":memory:"),

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Partition, SiteConfig
 from penstock.cli.doctor import to_dict
-from penstock.config import Config
+from penstock.config import Config, config_of
 from penstock.doctor.facts import (
     Agent,
     AgentAddress,
@@ -85,8 +85,8 @@ IDEAL = SiteFacts(
     requests={"squeue": 1, "scontrol show": 2},
     seconds=0.4,
 )
-SIGNED = Config.model_validate({"provision": {"requests": "/srv/requests", "request_key": "/etc/key"}})
-EVERYBODY = Config.model_validate({"agent": {"serve": "all"}})
+SIGNED = config_of({"provision": {"requests": "/srv/requests", "request_key": "/etc/key"}})
+EVERYBODY = config_of({"agent": {"serve": "all"}})
 
 
 def site(**changes):
@@ -179,7 +179,7 @@ def test_what_forbids_the_merge_leaves_the_companion(changes, check):
     assert finding.change
     assert finding.cost
     assert examine(facts).healthy
-    insists = Config.model_validate({"malleable": {"backend": "merge"}})
+    insists = config_of({"malleable": {"backend": "merge"}})
     assert not examine(replace(facts, config=insists)).healthy
 
 
@@ -209,7 +209,7 @@ def test_one_agent_for_all_needs_an_operator_and_munge():
 
 def test_a_user_of_a_sites_agent_has_what_that_does():
     """And is not told of rights, secrets and folders that are the agent's."""
-    config = Config.model_validate({"agent": {"serve": "all"}, "messages": {"mail": "sendmail", "webhook": "/hook"}})
+    config = config_of({"agent": {"serve": "all"}, "messages": {"mail": "sendmail", "webhook": "/hook"}})
     theirs = replace(HOME, path="/var/lib/penstock", owner=990, writable=False)
     mute = Trouble("cannot be read")
     facts = replace(
@@ -340,7 +340,7 @@ def test_limits_under_which_no_job_may_grow(facts, text):
         assert (feature(facts, name).outcome, feature(facts, name).because) == (FeatureOutcome.NO, ("growth-limits",))
     assert feature(facts, "announce").outcome is FeatureOutcome.NO
     assert examine(facts).healthy  # nobody has asked for it
-    insists = Config.model_validate({"malleable": {"backend": "companion"}})
+    insists = config_of({"malleable": {"backend": "companion"}})
     assert not examine(replace(facts, config=insists)).healthy
 
 
@@ -391,7 +391,7 @@ def test_a_resizer_of_the_sites_agent_is_refused_where_associations_are_demanded
     assert "resizers" in feature(facts, "grow-merge").because
     assert feature(facts, "grow-companion").outcome is not FeatureOutcome.NO
     assert examine(facts).healthy
-    insists = Config.model_validate({"agent": {"serve": "all"}, "malleable": {"backend": "merge"}})
+    insists = config_of({"agent": {"serve": "all"}, "malleable": {"backend": "merge"}})
     assert not examine(replace(facts, config=insists)).healthy
     assert level(replace(facts, config=Config()), "resizers") is Level.OK  # the agent is the owner
     assert level(replace(facts, config=Config(), accounts=()), "resizers") is Level.NO
@@ -462,7 +462,7 @@ def test_pyslurm_counts_only_where_it_is_asked_for():
     assert feature(facts, "pyslurm").outcome is FeatureOutcome.NO
     assert examine(facts).healthy
     assert "pyslurm" not in examine(facts).worth_telling
-    assert not examine(replace(facts, config=Config.model_validate({"slurm": {"backend": "pyslurm"}}))).healthy
+    assert not examine(replace(facts, config=config_of({"slurm": {"backend": "pyslurm"}}))).healthy
 
 
 @pytest.mark.parametrize(
@@ -517,12 +517,12 @@ def test_a_host_that_only_finds_itself():
 
 
 def test_an_address_of_ipv6_is_one_without_its_brackets():
-    assert _address(Config.model_validate({"dmr": {"listen": "[::1]:0"}})) == AgentAddress("[::1]", ("::1",))
+    assert _address(config_of({"dmr": {"listen": "[::1]:0"}})) == AgentAddress("[::1]", ("::1",))
 
 
 def test_limits_are_told_and_a_partition_that_is_not_there_is_named():
     def told(**limits):
-        return examine(replace(IDEAL, config=Config.model_validate({"limits": limits}))).checks["limits"]
+        return examine(replace(IDEAL, config=config_of({"limits": limits}))).checks["limits"]
 
     assert told().seen.startswith("none")
     fine = told(allow=[{"partitions": ["batch"]}], nodes_per_hour=8, nodes_per_hour_of_user=2)
@@ -534,7 +534,7 @@ def test_limits_are_told_and_a_partition_that_is_not_there_is_named():
 
 def test_users_accounts_and_qos_that_do_not_exist_are_named_where_that_is_known():
     rules = [{"users": ["alice", "alcie"], "accounts": ["physics", "fysics"], "qos": ["long", "lnog"]}]
-    config = Config.model_validate({"limits": {"allow": rules}})
+    config = config_of({"limits": {"allow": rules}})
     facts = replace(IDEAL, config=config)
     assert examine(facts).checks["limits"].level is Level.OK, "nobody could be asked"
     facts = replace(
@@ -549,7 +549,7 @@ def test_users_accounts_and_qos_that_do_not_exist_are_named_where_that_is_known(
 
 
 def test_a_socket_for_all_in_a_folder_for_one_is_none(tmp_path):
-    config = Config.model_validate({"agent": {"serve": "all", "state_dir": str(tmp_path / "s")}})
+    config = config_of({"agent": {"serve": "all", "state_dir": str(tmp_path / "s")}})
     facts = replace(IDEAL, config=config)
     assert examine(facts).checks["socket"].level is Level.OK
     shut = examine(replace(facts, closed_folder="/srv/penstock"))
@@ -584,7 +584,7 @@ def test_the_folder_that_keeps_others_out_is_found(tmp_path):
     ],
 )
 def test_metrics_for_everybody_are_told(listen, level):
-    config = Config.model_validate({"metrics": {"listen": listen}})
+    config = config_of({"metrics": {"listen": listen}})
     found = examine(replace(IDEAL, config=config)).checks["metrics"]
     assert found.level is level
     if level is Level.NOTE:
@@ -594,14 +594,14 @@ def test_metrics_for_everybody_are_told(listen, level):
 def test_messages_are_missed_by_those_who_ask_for_them():
     nobody, broken = replace(IDEAL, messages=None), replace(IDEAL, messages=Trouble("/f: chmod 600"))
     assert examine(nobody).healthy and examine(broken).healthy
-    asked = Config.model_validate({"messages": {"webhook": "/f"}})
+    asked = config_of({"messages": {"webhook": "/f"}})
     assert feature(replace(broken, config=asked), "notify").because == ("notify",)
     assert not examine(replace(broken, config=asked)).healthy
 
 
 def test_the_ways_of_messages_are_looked_at_without_sending(tmp_path):
     def told(**messages):
-        return _messages(Config.model_validate({"messages": messages}))
+        return _messages(config_of({"messages": messages}))
 
     assert told() is None
     secret = tmp_path / "url"
@@ -700,11 +700,11 @@ def test_on_a_host_without_slurm_the_command_says_so(tmp_path):
 
 def test_slurmrestd_says_what_cannot_be_done():
     url = {"slurm": {"backend": "rest"}, "rest": {"url": "http://slurm.example.org:6820"}}
-    config = Config.model_validate(url)
+    config = config_of(url)
     spoken = RestSpoken("v0.0.42", ())
     assert "v0.0.42" in examine(replace(IDEAL, config=config, rest=spoken)).checks["rest"].seen
     assert "can be read on the way" in examine(replace(IDEAL, config=config, rest=spoken)).checks["rest"].seen
-    local = Config.model_validate({**url, "rest": {"url": "unix:/run/x"}})
+    local = config_of({**url, "rest": {"url": "unix:/run/x"}})
     lacking = examine(replace(IDEAL, config=local, rest=RestSpoken("v0.0.42", ("estimates of a start",)))).checks[
         "rest"
     ]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from factories import hand
 
-from penstock.config import Config
+from penstock.config import Config, config_of
 from penstock.errors import NotPermitted, StoreError
 from penstock.holding.ledger import Ledger, ledger_path, open_ledger
 from penstock.holding.requests import load_key
@@ -141,7 +141,7 @@ def test_who_may_not_sign_requests_can_hold_slots_otherwise(tmp_path, monkeypatc
     key.write_text("k" * 32)
     key.chmod(0o640)
     asked = {"requests": str(tmp_path), "request_key": str(key), "ledger": str(tmp_path / "ledger.db")}
-    config = Config.model_validate({"agent": {"state_dir": str(tmp_path)}, "provision": asked})
+    config = config_of({"agent": {"state_dir": str(tmp_path)}, "provision": asked})
 
     def may_request() -> bool:
         cluster = virtual_cluster()
@@ -201,7 +201,7 @@ def test_keys_that_name_folders_come_first(site):
 
 
 def at(folder: Path, **provision: str) -> Config:
-    return Config.model_validate({"agent": {"state_dir": str(folder)}, "provision": provision})
+    return config_of({"agent": {"state_dir": str(folder)}, "provision": provision})
 
 
 def test_a_state_folder_of_ones_own_is_where_all_is_there_or_not(tmp_path, monkeypatch):

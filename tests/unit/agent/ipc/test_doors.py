@@ -16,7 +16,7 @@ from factories import make_job, make_snapshot
 from penstock.api import Decision, Reason, Verb
 from penstock.app import App
 from penstock.cli.door import ask_or_read
-from penstock.config import Config, load
+from penstock.config import config_of, load
 from penstock.core.pauses import Pause
 from penstock.errors import AgentUnavailable, ConfigError, NotFound, NotNow, NotPermitted, UserError
 from penstock.ipc import operators
@@ -36,7 +36,7 @@ class Agent:
     def __init__(self, serve="all"):
         self.running = asyncio.new_event_loop()
         self.backend = virtual_cluster(ClusterConfig(operators=("oper",)), start=1e9)
-        config = Config.model_validate({"agent": {"serve": serve, "seed": 1}})
+        config = config_of({"agent": {"serve": serve, "seed": 1}})
         self.app = App(config, self.backend, self.backend.clock, Store(":memory:"))
         self.running.run_until_complete(self.app.start())
 
@@ -142,7 +142,7 @@ def test_a_refusal_says_what_the_rule_is(agent):
             agent.ask(ALICE, op, **request)
     with pytest.raises(NotPermitted, match="tell of the jobs of others; `sbatch --test-only` asks Slurm"):
         agent.ask(ALICE, "waits")
-    agent.app.config = Config.model_validate({"agent": {"serve": "own"}})
+    agent.app.config = config_of({"agent": {"serve": "own"}})
     with pytest.raises(NotPermitted, match="serves its own user only"):
         agent.ask(ALICE, "waits")
 
@@ -360,7 +360,7 @@ def test_the_pause_of_a_stored_state_is_what_it_was(agent):
 def test_a_state_that_one_may_not_read_is_no_other_error_than_that_no_agent_answers():
     folder = Path(tempfile.mkdtemp(prefix="penstock-door-"))  # others cannot enter it
     (folder / "penstock.db").touch()
-    config = Config.model_validate({"agent": {"state_dir": str(folder)}})
+    config = config_of({"agent": {"state_dir": str(folder)}})
     os.seteuid(ALICE)
     try:
         with pytest.raises(AgentUnavailable):

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmr import credential
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.errors import AgentUnavailable, NotPermitted, UserError
 from penstock.ipc import proof
 from penstock.ipc.auth import Verifier, make_key
@@ -43,9 +43,7 @@ class Site:
     def __init__(self, folder: Path, munge: str | None = None, limit: RateLimit | None = None) -> None:
         folder.chmod(0o700)
         self.folder, self.munge = folder, munge
-        self.config = Config.model_validate(
-            {"agent": {"state_dir": str(folder)}, "dmr": {"munge_socket": munge} if munge else {}}
-        )
+        self.config = config_of({"agent": {"state_dir": str(folder)}, "dmr": {"munge_socket": munge} if munge else {}})
         self.key = make_key(folder / "dmr.key")
         self.seen: list[tuple[int, bytes]] = []
         self._limit = limit
@@ -299,10 +297,10 @@ def munge() -> Iterator[str]:
 ASK = """
 import json, sys
 from pathlib import Path
-from penstock.config import Config
+from penstock.config import Config, config_of
 from penstock.errors import PenstockError
 from penstock.ipc.client import ask_agent
-config = Config.model_validate({"agent": {"state_dir": sys.argv[1]}, "dmr": {"munge_socket": sys.argv[2]}})
+config = config_of({"agent": {"state_dir": sys.argv[1]}, "dmr": {"munge_socket": sys.argv[2]}})
 try:
     print(json.dumps(ask_agent(config, sys.argv[3], {"text": "x"})))
 except PenstockError as e:

@@ -17,7 +17,7 @@ import pytest
 from ipc_doors import UID, asked, serve
 
 from penstock import errors
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.errors import (
     AgentUnavailable,
     ConfigError,
@@ -172,8 +172,8 @@ def test_without_an_agent_the_error_says_how_to_start_one(tmp_path):
 
 
 def test_without_a_sites_agent_nobody_is_told_to_start_one(tmp_path, monkeypatch):
-    own = Config.model_validate({"agent": {"state_dir": str(tmp_path)}})
-    site = Config.model_validate({"agent": {"state_dir": str(tmp_path), "serve": "all"}})
+    own = config_of({"agent": {"state_dir": str(tmp_path)}})
+    site = config_of({"agent": {"state_dir": str(tmp_path), "serve": "all"}})
     with pytest.raises(AgentUnavailable, match=r"penstock agent.*systemctl --user start"):
         ask_agent(own, "ping")
     with pytest.raises(AgentUnavailable, match="systemctl status penstock") as caught:
@@ -182,7 +182,7 @@ def test_without_a_sites_agent_nobody_is_told_to_start_one(tmp_path, monkeypatch
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(AgentUnavailable, match="systemctl status penstock"):
         ask_agent(own, "ping")
-    missing = Config.model_validate({"agent": {"state_dir": str(tmp_path / "new")}})
+    missing = config_of({"agent": {"state_dir": str(tmp_path / "new")}})
     with pytest.raises(AgentUnavailable, match="systemctl --user start"):
         ask_agent(missing, "ping")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.api import Allocation, JobSpec, JobState
-from penstock.config import Config, load
+from penstock.config import load, values_of
 from penstock.core.backends import make_backend
 from penstock.errors import ConfigError, Infeasible
 from penstock.malleable.words import ResizePhase, Way
@@ -86,7 +86,7 @@ def test_the_configuration_hands_added_releases_to_the_back_end(tmp_path):
     file.write_text("malleable:\n  merge_releases: [25.05.3, '26.05.4']\n")
     config = load(file, {})
     assert config.malleable.merge_releases == ((25, 5, 3), (26, 5, 4))
-    assert config.model_dump(mode="json")["malleable"]["merge_releases"] == ["25.05.3", "26.05.4"]
+    assert values_of(config)["malleable"]["merge_releases"] == ["25.05.3", "26.05.4"]
     backend = make_backend(config)
     assert isinstance(backend, CliBackend)
     assert backend._merge_releases == backend.on("far")._merge_releases == ((25, 5, 3), (26, 5, 4))
@@ -222,9 +222,7 @@ async def test_what_an_older_agent_has_begun_to_merge_is_cleaned_up(tmp_path, ph
         world.engine.config = replace(world.engine.config, version=(25, 11, 7))
     else:
         world.agents = owner
-        world.config = Config.model_validate(
-            {**world.config.model_dump(), "agent": {**world.config.agent.model_dump(), "serve": "all"}}
-        )
+        world.config = replace(world.config, agent=replace(world.config.agent, serve="all"))
     await world.boot()
     await world.until(lambda: world.engine.records[resizer].state.ended)
     assert world.engine.records[resizer].state is JobState.CANCELLED

@@ -24,7 +24,7 @@ from factories import Doing
 from penstock.api import JobSpec
 from penstock.app import check
 from penstock.cli import cli
-from penstock.config import Config, MessagesSection, load
+from penstock.config import Config, MessagesSection, config_of, load
 from penstock.core.executor import Concern
 from penstock.core.extensions import CHANNELS
 from penstock.core.metrics import Metrics
@@ -182,7 +182,7 @@ ANY = {"messages": {"command": ["/bin/true"]}}
 
 
 def messenger(store, told, clock, **messages) -> Messenger:
-    config = Config.model_validate({"messages": {"command": ["/bin/true"], **messages}})
+    config = config_of({"messages": {"command": ["/bin/true"], **messages}})
     return Messenger(store, clock, config, told)
 
 
@@ -492,7 +492,7 @@ def test_a_way_that_hangs_keeps_neither_the_loop_nor_the_other_ways(hook, tmp_pa
     keys = {"webhook": str(url), "command": [str(tell)], "timeout": 30}
 
     async def run() -> Messenger:
-        config = Config.model_validate({"messages": keys})
+        config = config_of({"messages": keys})
         me = Messenger(Store(tmp_path / "s.db"), Clock(), config, Courier())
         me.tell(EVENT)
         running = asyncio.ensure_future(me.run())
@@ -571,7 +571,7 @@ def test_those_that_come_with_penstock_are_found_as_others_are(tmp_path):
 @pytest.mark.usefixtures("diary")
 def test_a_channel_of_a_sites_own_gets_its_settings_and_the_events_it_takes(tmp_path):
     file = tmp_path / "diary.txt"
-    config = Config.model_validate({"messages": {"channels": {"diary": {"file": str(file), "kinds": ["paused"]}}}})
+    config = config_of({"messages": {"channels": {"diary": {"file": str(file), "kinds": ["paused"]}}}})
     assert config.messages.configured
     me = Messenger(store := Store(tmp_path / "s.db"), clock := Clock(), config, Courier())
     assert sample(me, "notifications_total", channel="diary", outcome="sent") == 0
@@ -632,17 +632,17 @@ def refused(call) -> ConfigError:
 
 @pytest.mark.usefixtures("diary")
 def test_a_reload_with_a_broken_channel_leaves_the_ways_as_they_are(tmp_path):
-    good = Config.model_validate({"messages": {"channels": {"diary": {"file": "/here"}}}})
+    good = config_of({"messages": {"channels": {"diary": {"file": "/here"}}}})
     me = Messenger(Store(tmp_path / "s.db"), Clock(), good, Told())
     with pytest.raises(ConfigError):
-        me.configure(Config.model_validate({"messages": {"channels": {"nope": {}}, "per_hour": 1}}))
+        me.configure(config_of({"messages": {"channels": {"nope": {}}, "per_hour": 1}}))
     assert [*me.channels] == ["diary"] and me.outbox.per_hour == 30
 
 
 @pytest.mark.usefixtures("diary")
 def test_the_doctor_names_it_or_says_what_is_wrong_with_it():
     def told(**channels):
-        return _messages(Config.model_validate({"messages": {"channels": channels}}))
+        return _messages(config_of({"messages": {"channels": channels}}))
 
     assert told(diary={"file": "/here"}) == "the channel diary"
     with pytest.raises(ConfigError, match="no channel 'nope'"):

@@ -9,7 +9,7 @@ import pytest
 from factories import NODES, ManualClock, make_job, make_snapshot
 
 from penstock.api import AccountingRecord, Geometry, JobSpec, JobState, StartEstimate
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.errors import Infeasible, NotNow, SlurmUnavailable
 from penstock.predictions.forecast import Forecast
 from penstock.predictions.history import FairShares, complete, defaults, learn_history
@@ -245,7 +245,7 @@ def test_a_wait_that_the_next_process_sees_is_learned_under_what_it_was_predicte
     clock = ManualClock()
 
     def process():
-        config = Config.model_validate({"asa": {"watch_queue": False, "ask_slurm": False}})
+        config = config_of({"asa": {"watch_queue": False, "ask_slurm": False}})
         made = Predictions(config, Slurm(clock, {"physics": 0.9}), store, clock)
         made.start("c1")
         return made

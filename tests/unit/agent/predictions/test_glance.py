@@ -11,7 +11,7 @@ import pytest
 
 from penstock.api import JobSpec
 from penstock.app import App
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.errors import NotFound, NotPermitted, UserError
 from penstock.predictions import glance
 from penstock.slurm.base import Backend
@@ -44,7 +44,7 @@ class Agent:
         self.slurm = virtual_cluster(start=1e9)
         self.backend = Counting(self.slurm)
         settings = {"agent": {"serve": "all", "seed": 1}, "slurm": {"min_interval": 10}, "asa": asa}
-        self.app = App(Config.model_validate(settings), self.backend, self.slurm.clock, Store(":memory:"))
+        self.app = App(config_of(settings), self.backend, self.slurm.clock, Store(":memory:"))
         self.alice, self.bob = (self.slurm.engine.uid_of(name) for name in ("alice", "bob"))
         self.do(self.app.start())
         nodes = len(self.do(self.slurm.nodes()))

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from penstock.api import JobSpec
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.core.backends import make_backend
 from penstock.errors import (
     ConfigError,
@@ -262,7 +262,7 @@ def test_the_major_release_is_what_must_match():
 def test_the_configured_backend(monkeypatch):
     def made(backend, there):
         monkeypatch.setattr("penstock.core.backends.find_spec", lambda name: object() if there else None)
-        return type(make_backend(Config.model_validate({"slurm": {"backend": backend}}))).__name__
+        return type(make_backend(config_of({"slurm": {"backend": backend}}))).__name__
 
     assert [made(kind, True) for kind in ("auto", "pyslurm", "cli")] == [
         "PyslurmBackend",

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.core.backends import make_backend, why_no_commands
 from penstock.errors import (
     ConfigError,
@@ -447,7 +447,7 @@ def test_addresses():
 
 
 def configured(**rest):
-    return Config.model_validate({"slurm": {"backend": "rest"}, "rest": rest})
+    return config_of({"slurm": {"backend": "rest"}, "rest": rest})
 
 
 def test_the_backend_that_the_configuration_names(monkeypatch):

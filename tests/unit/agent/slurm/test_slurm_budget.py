@@ -15,7 +15,7 @@ from prometheus_client import generate_latest
 import penstock.slurm
 from penstock.api import Allocation, JobSpec, Owner, ReservationSpec
 from penstock.app import App
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.core import figures
 from penstock.core.allowance import carry_on
 from penstock.core.metrics import Metrics
@@ -273,7 +273,7 @@ def test_an_agent_goes_on_with_what_the_one_before_has_left(tmp_path):
         def __getattr__(self, name):
             return getattr(self.backend, name)
 
-    config = Config.model_validate({"agent": {"state_dir": tmp_path}})
+    config = config_of({"agent": {"state_dir": tmp_path}})
 
     async def begun(store):
         slurm = Counted()

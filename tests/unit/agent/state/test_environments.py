@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from penstock.api import JobSpec, Origin
 from penstock.cli import cli, door
 from penstock.cli.door import left_environment
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.errors import Infeasible, OutcomeUnknown, UserError
 from penstock.slurm.cli import CliBackend
 from penstock.state.environments import Environments, own_environment
@@ -177,7 +177,7 @@ async def test_where_not_all_is_exported_the_script_says_what_penstock_adds(tmp_
 
 @pytest.fixture
 def mine(tmp_path):
-    return Config.model_validate({"agent": {"state_dir": str(tmp_path / "state")}})
+    return config_of({"agent": {"state_dir": str(tmp_path / "state")}})
 
 
 def test_a_request_has_the_name_alone_and_a_refused_one_leaves_nothing(mine, monkeypatch):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.errors import LeaseLost, NotNow, StateHeld, StoreError
 from penstock.state.leadership import is_shared
 from penstock.state.lease import files, host
@@ -313,7 +313,7 @@ def test_what_one_process_saw_the_next_on_this_host_knows(lease, tmp_path, monke
 
 @pytest.mark.parametrize(("asked", "found"), [("yes", True), ("no", False), ("auto", False)])
 def test_what_the_configuration_says_of_the_folder_counts(tmp_path, asked, found):
-    config = Config.model_validate({"agent": {"state_dir": str(tmp_path), "shared": asked}})
+    config = config_of({"agent": {"state_dir": str(tmp_path), "shared": asked}})
     assert is_shared(config) is found
     Lease(tmp_path, tmp_path / "penstock.db", "tick", patience=PATIENCE).close()
     # Here it may be a local folder: the host that serves it to those that have leases on it.

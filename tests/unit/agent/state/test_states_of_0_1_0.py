@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from penstock.api import JobSpec, JobState
 from penstock.cli import cli
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.state.leadership import hold_state
 from penstock.state.schema import VERSION
 from penstock.upkeep.statefile import open_checked
@@ -96,7 +96,7 @@ def test_a_file_is_whole_is_copied_and_is_brought_up_to_date(tmp_path, monkeypat
     told = CliRunner().invoke(cli, ["db", "check"])
     assert told.exit_code == 0, told.output
     assert f"version {VERSION_OF_0_1_0}, which the agent brings to {VERSION}" in told.output
-    config = Config.model_validate({"agent": {"state_dir": str(tmp_path)}})
+    config = config_of({"agent": {"state_dir": str(tmp_path)}})
     with closing(hold_state(config, "agent")) as leadership, closing(open_checked(config, leadership)) as store:
         found = {number: state for number, _uid, state in store.runs()}
         submitters = {n for n, _uid, _state in store.runs(submitter=Submitter.OWNER)}

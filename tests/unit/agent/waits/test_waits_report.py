@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from penstock.api import Geometry
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.errors import StoreError, UserError
 from penstock.predictions.outlook import from_store, geometry_of
 from penstock.state.store import Store
@@ -124,7 +124,7 @@ def test_without_an_agent_the_file_tells_and_is_not_changed(store, tmp_path):
     for _ in range(30):
         one.observe(ASK, Observation(300.0), one.predict(ASK))
     store._execute("UPDATE learned SET state='damaged'")
-    config = Config.model_validate({"agent": {"state_dir": str(tmp_path)}})
+    config = config_of({"agent": {"state_dir": str(tmp_path)}})
     looking = Store.read_only(tmp_path / "penstock.db")
     told = from_store(config, looking, Geometry("", "normal", 4, 7200), lambda: 8.0)
     assert told["outlook"]["estimate"] == pytest.approx(300.0) and told["outlook"]["partition"] == "batch"
