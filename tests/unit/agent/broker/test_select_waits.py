@@ -14,7 +14,7 @@ from penstock.api import Geometry, Snapshot
 from penstock.broker.clusters import ClusterView
 from penstock.broker.shape import shape
 from penstock.broker.tq import expectations
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.errors import SlurmUnavailable
 from penstock.predictions.history import FairShares, complete
 from penstock.state.store import Store
@@ -55,7 +55,7 @@ def view(slurm: Any, **site: Any) -> ClusterView:
 @pytest.mark.parametrize("share", [0.1, 0.9])
 def test_waits_are_those_of_the_fair_share_there(tmp_path, share):
     """The agent's state has what both shares of its cluster were kept waiting for."""
-    config = Config(agent={"state_dir": tmp_path, "seed": 1})
+    config = config_of({"agent": {"state_dir": tmp_path, "seed": 1}})
     store = Store(tmp_path / "penstock.db")
     for of, seconds in ((0.1, 5000.0), (0.9, 100.0)):
         known = partial(complete, cluster="near", usual={}, shares={"phys": of}, one_user=True)
@@ -77,7 +77,7 @@ def test_waits_are_those_of_the_fair_share_there(tmp_path, share):
 
 
 def test_another_cluster_is_asked_where_shares_count(tmp_path):
-    config, slurm = Config(agent={"state_dir": tmp_path}), Slurm(0.4)
+    config, slurm = config_of({"agent": {"state_dir": tmp_path}}), Slurm(0.4)
     told, _ = asyncio.run(expectations(config, view(slurm)))
     assert told.share({}) == 0.4 and slurm.asked == 1
     told, _ = asyncio.run(expectations(config, view(slurm, priority_type="priority/basic")))

@@ -13,7 +13,7 @@ from factories import hand
 
 from penstock.api import JobState
 from penstock.app import App
-from penstock.config import Config
+from penstock.config import config_of
 from penstock.core.pauses import Pause
 from penstock.errors import Infeasible, LeftAlone, NotNow
 from penstock.holding.holds import Holds
@@ -503,7 +503,7 @@ def test_killed_at_any_request_it_goes_on_from_the_store(call, up):
 
 
 def test_the_agent_looks_after_a_ledger_unless_somebody_else_is_at_it(tmp_path):
-    config = Config(agent={"state_dir": tmp_path})
+    config = config_of({"agent": {"state_dir": tmp_path}})
     world = World()
     world.run(run_pass(config, world.backend, hand(world.backend)))
     assert not (tmp_path / "ledger.db").exists(), "nothing was ever held here"
@@ -529,7 +529,7 @@ def test_the_agent_looks_after_a_ledger_unless_somebody_else_is_at_it(tmp_path):
 
 
 def test_a_pause_holds_reserved_workflows_too(tmp_path):
-    config = Config(agent={"state_dir": tmp_path, "socket": tmp_path / "socket"})
+    config = config_of({"agent": {"state_dir": tmp_path, "socket": tmp_path / "socket"}})
     world = World()
     reservations = Reservations(config, world.backend, hand(world.backend))
     world.ledger = reservations.ledger
@@ -560,7 +560,7 @@ def test_a_pause_holds_reserved_workflows_too(tmp_path):
 
 @pytest.mark.parametrize("how", ["paused", "not allowed", "paused later"])
 def test_a_pause_holds_a_slot_that_was_asked_for(tmp_path, how):
-    config = Config(agent={"state_dir": tmp_path, "socket": tmp_path / "socket"})
+    config = config_of({"agent": {"state_dir": tmp_path, "socket": tmp_path / "socket"}})
     world = World()
     app = App(config, world.backend, world.backend.clock, Store(":memory:"))
     reservations = Reservations(config, world.backend, app.executor)
@@ -609,7 +609,7 @@ def test_people_are_told_of_a_slot_that_was_lost_and_of_stages_that_fail():
 
 
 def test_the_agent_shows_what_it_looked_after_also_when_that_is_over(tmp_path):
-    config = Config(agent={"state_dir": tmp_path})
+    config = config_of({"agent": {"state_dir": tmp_path}})
     world = World()
     reservations = Reservations(config, world.backend, hand(world.backend))
     world.ledger = reservations.ledger

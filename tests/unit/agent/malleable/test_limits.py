@@ -14,7 +14,7 @@ from factories import ManualClock
 from penstock.api import JobSpec, Offer
 from penstock.broker.assess import ClusterMarket
 from penstock.cli import cli
-from penstock.config import LimitsSection, load
+from penstock.config import config_of, load
 from penstock.core.pauses import PauseControl
 from penstock.errors import ConfigError, NotPermitted
 from penstock.malleable.caps import CODE, Caps, NodeMove, room
@@ -117,7 +117,7 @@ async def test_a_job_outside_of_the_list_keeps_its_size_until_a_reload_lets_it_i
     assert "partition main is not one of gpu" in last["reasons"][0][1]
     problems = (await world.app.operations["status"](0, {}))["problems"]
     assert [p for p in problems if p.startswith(f"job {program.job}: outside of `limits.allow`")]
-    world.app.executor.pause_control.rules = LimitsSection(allow=({"partitions": ("main",)},)).rules
+    world.app.executor.pause_control.rules = config_of({"limits": {"allow": [{"partitions": ["main"]}]}}).limits.rules
     await world.until(lambda: program.sizes[-1] > 2, 60)
 
 

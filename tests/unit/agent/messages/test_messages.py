@@ -50,7 +50,7 @@ EVENT = Event("k", "stage-failed", 1000.0, "stage a has failed", "Text.\n", ME, 
 
 
 def settings(**keys) -> MessagesSection:
-    return MessagesSection.model_validate(keys)
+    return config_of({"messages": keys}).messages
 
 
 def letter(number: int, *, at: float = 0.0, channel: str = "mail", uid: int | None = 1) -> Letter:
