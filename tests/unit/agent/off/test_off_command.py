@@ -24,7 +24,7 @@ PRERM = PROJECT / "deploy" / "debian" / "prerm"
 FLOW = """
 name: slow
 stages:
-  - {name: a, nodes: 1, time: 60, expect: 5, run: sleep 5}
+  - {name: a, nodes: 1, time: 60, expect: 15, run: sleep 15}
   - {name: b, nodes: 1, time: 60, expect: 1, run: "true", after: a}
 """
 
