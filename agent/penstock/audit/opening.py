@@ -16,7 +16,8 @@ from penstock.audit.trail import Trail
 from penstock.config import Config
 from penstock.errors import AuditUnwritable, PenstockError
 from penstock.host.logins import login
-from penstock.state.leadership import acts_path, make_folder
+from penstock.state.leadership import make_folder
+from penstock.state.ownership import acts_path
 from penstock.state.store import Store
 
 __all__ = ["HEAD", "agent_auditor", "known_head", "own_auditor", "own_trail_folder", "tell_of_command"]

@@ -26,7 +26,7 @@ __all__ = ["groups", "main"]
 _LABORATORY: Final = "Laboratory"
 _COMMANDS: Final = {
     "Workflows": {
-        "submit": ("penstock.cli.workflows:submit", "Hand a workflow file to the agent: YAML, or WfFormat 1.5 or 1.6."),
+        "submit": ("penstock.cli.submit:submit", "Hand a workflow file to the agent: YAML, or WfFormat 1.5 or 1.6."),
         "try": ("penstock.cli.trying:try_", "Say how long a workflow would take on the queue as it is."),
         "sbatch": ("penstock.cli.sbatch:sbatch", "Submit a job script as sbatch does, with #PENSTOCK lines."),
         "shim": (

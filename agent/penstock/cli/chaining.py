@@ -20,7 +20,7 @@ from penstock.sbatch.options import CommandLine
 from penstock.sbatch.remembered import Remembered, SubmittedJobs, cluster_name
 from penstock.sbatch.submission import as_seen, in_queue
 from penstock.slurm.dependencies import jobs_named, renamed, singleton
-from penstock.state.leadership import acts_path
+from penstock.state.ownership import acts_path
 
 __all__ = ["Chaining", "dependency_of", "followable"]
 

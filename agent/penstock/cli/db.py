@@ -15,9 +15,8 @@ from penstock.cli.groups import CommandGroup
 from penstock.cli.output import emit_json, plain, table
 from penstock.config import Config, load
 from penstock.errors import NotNow, StateHeld, StateRefused, StoreError
-from penstock.holding.ledger import ledger_path
 from penstock.state.leadership import hold_state, open_store
-from penstock.state.ownership import is_readable, own_folder
+from penstock.state.ownership import is_readable, ledger_path, own_folder
 from penstock.state.schema import too_new, way_out
 from penstock.state.store import Store
 from penstock.upkeep import statefile

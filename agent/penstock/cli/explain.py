@@ -14,7 +14,7 @@ from penstock.cli.output import clock, emit_json, in_local_time, plain
 from penstock.cli.runs import Shown, answered, elastic_jobs, find, in_slots, shown
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted, UserError
-from penstock.state.leadership import acts_path
+from penstock.state.ownership import acts_path
 from penstock.state.store import Store
 
 __all__ = ["explain"]

@@ -32,11 +32,11 @@ from penstock.errors import Infeasible, NotNow, PenstockError, UserError
 from penstock.holding import requests
 from penstock.holding.holds import NOT_PERMITTED
 from penstock.holding.idle import IdleJob, idle_submission
-from penstock.holding.ledger import Ledger, ledger_path, open_ledger
+from penstock.holding.ledger import Ledger, open_ledger
 from penstock.holding.reservations import Reservations, pricing_rules
 from penstock.provision.holding import METHODS, Hold, HoldPhase, WantedSlot
 from penstock.provision.pricing import quote
-from penstock.state.ownership import is_readable
+from penstock.state.ownership import is_readable, ledger_path
 from penstock.values.durations import duration_text
 
 __all__ = ["hold", "ledger", "with_reservations"]

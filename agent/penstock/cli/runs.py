@@ -21,7 +21,7 @@ from penstock.cli.output import ago, build_table, clock, plain_text
 from penstock.config import Config
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted
 from penstock.sbatch.remembered import SubmittedJobs, cluster_name
-from penstock.state.leadership import acts_path
+from penstock.state.ownership import acts_path, is_readable, ledger_path
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.metrics import WaitParts, waited
 from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
@@ -180,13 +180,15 @@ def remembered_elastic(config: Config) -> SubmittedJobs:
 
 def in_slots(config: Config, *, final: bool = False) -> list[dict[str, Any]]:
     """The caller's workflows in slots that are not over (`final`: all), each with its holds as `slots` by stage."""
-    from penstock.holding.ledger import Ledger, ledger_path  # slow to load
-
+    path = ledger_path(config)
     try:
-        copy = Ledger.copy_of(ledger_path(config))
+        if not is_readable(path):
+            return []
     except NotPermitted:  # another's
         return []
-    with closing(copy) as ledger:
+    from penstock.holding.ledger import Ledger  # slow to load
+
+    with closing(Ledger.copy_of(path)) as ledger:
         return [
             {**run_to_dict(run), "slots": {s.name: ledger.hold(s.held.hold).to_dict() for s in run.stages}}
             for run in ledger.runs(final)

@@ -16,7 +16,7 @@ from penstock.fronts.folder import front_folder, interpreter
 from penstock.fronts.memory import cluster_name
 from penstock.fronts.path import Refused, beheaded
 from penstock.pool.folder import base_folder
-from penstock.state.leadership import acts_path
+from penstock.state.ownership import acts_path
 
 __all__ = ["front_settings", "shim"]
 

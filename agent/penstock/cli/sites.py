@@ -18,13 +18,14 @@ from penstock.cli.planning import Where
 from penstock.cli.siteplan import SitePlan, Wish
 from penstock.config import Config, load
 from penstock.errors import NotNow, UserError
-from penstock.holding.ledger import Ledger, ledger_path
+from penstock.holding.ledger import Ledger
 from penstock.provision.live import Needs
 from penstock.provision.transfers import correction
 from penstock.provision.workflows import check_reservable, the_method
 from penstock.sites.file import SitesFile, read_sites
 from penstock.sites.remote import SiteGone, greet
 from penstock.sites.ship import as_file, reserve_at
+from penstock.state.ownership import ledger_path
 from penstock.workflow.wfformat import Packing
 
 __all__ = ["Among", "plan_over_sites", "site_options"]

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
-__all__ = ["Child", "become", "end_as", "first_environment", "heard", "say"]
+__all__ = ["BY_FRONT", "Child", "become", "end_as", "first_environment", "heard", "say"]
 
+BY_FRONT = "penstock_front"
+"""An option of Python (-X) by which a command knows that a front program became it; a variable would reach the job."""
 _INHERITED = "/proc/self/environ"
 _PIECE = 1 << 16
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)

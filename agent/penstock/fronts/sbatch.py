@@ -10,7 +10,7 @@ from penstock.fronts.memory import cluster_name, keep, memory_folder
 from penstock.fronts.once import patience
 from penstock.fronts.path import Refused, guarded
 from penstock.fronts.pooled import submit_to_pool
-from penstock.fronts.process import become, say
+from penstock.fronts.process import BY_FRONT, become, say
 from penstock.fronts.room import line_folder
 from penstock.fronts.script import PipedScript, script_lines, take_in
 from penstock.fronts.submit import submit_once
@@ -20,10 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["BY_FRONT", "ONLY_SAYS", "FoundScript", "front_sbatch", "read_script", "submit_plain"]
+__all__ = ["ONLY_SAYS", "FoundScript", "front_sbatch", "read_script", "submit_plain"]
 
-BY_FRONT = "penstock_front"
-"""An option of Python (-X) that says so to `penstock sbatch`; a variable would reach the job."""
 ONLY_SAYS = ("usage", "version", "test-only", "autocomplete", "help")
 """With these sbatch submits nothing."""
 _NOT_NAMED = ("clusters", "cluster", "quiet")

@@ -21,12 +21,12 @@ from penstock.provision.holding import Hold, LedgerEntry
 from penstock.provision.transfers import Measured
 from penstock.state.birth import there_or_made
 from penstock.state.leadership import is_shared
-from penstock.state.ownership import check_root, denied, is_readable, own_folder
+from penstock.state.ownership import check_root, denied, is_readable, ledger_path
 from penstock.state.reading import reading
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.state import WorkflowRun
 
-__all__ = ["MIGRATIONS", "VERSION", "Account", "Ledger", "Line", "ledger_path", "open_ledger"]
+__all__ = ["MIGRATIONS", "VERSION", "Account", "Ledger", "Line", "open_ledger"]
 
 VERSION: Final = 4
 _SCHEMA: Final = """
@@ -274,11 +274,6 @@ def worst_case(hold: Hold) -> float:
         submitted = wanted.start if wanted.submit_at is None else wanted.submit_at
         return wanted.base + (wanted.start - submitted) * wanted.nodes * wanted.node_second
     return wanted.base + wanted.f
-
-
-def ledger_path(config: Config) -> Path:
-    """Where the ledger is, or would be."""
-    return config.provision.ledger or own_folder(config) / "ledger.db"
 
 
 def open_ledger(config: Config, may_write: Callable[[], None] = lambda: None) -> Ledger:

@@ -9,12 +9,11 @@ from penstock.api import Decision, Snapshot
 from penstock.config import Config
 from penstock.core.executor import Executor
 from penstock.errors import NotNow, PenstockError
-from penstock.holding.ledger import ledger_path
 from penstock.holding.reservations import Reservations
 from penstock.host.clock import Clock, Rest
 from penstock.host.logs import get_logger
 from penstock.slurm.base import Reader
-from penstock.state.ownership import is_readable
+from penstock.state.ownership import is_readable, ledger_path
 from penstock.workflow.state import WorkflowRun
 
 __all__ = ["Slots", "Told", "run_pass"]

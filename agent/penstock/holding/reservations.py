@@ -23,7 +23,7 @@ from penstock.core.extensions import PRICING
 from penstock.core.viewing import take_snapshot
 from penstock.errors import NotNow, NotPermitted
 from penstock.holding.holds import Holds, RequestFolder
-from penstock.holding.ledger import ledger_path, open_ledger
+from penstock.holding.ledger import open_ledger
 from penstock.holding.requests import load_key
 from penstock.holding.runs import ReservedRuns
 from penstock.host.files import lock
@@ -32,7 +32,7 @@ from penstock.provision.live import from_snapshot, partition_of
 from penstock.provision.pricing import Pricing
 from penstock.provision.repair import Free, Holes
 from penstock.slurm.base import Reader
-from penstock.state.ownership import denied
+from penstock.state.ownership import denied, ledger_path
 from penstock.workflow.state import WorkflowRun
 
 __all__ = ["LEAD", "Reservations", "pricing_rules"]

@@ -11,12 +11,11 @@ from penstock.broker.bags import Bags
 from penstock.config import Config
 from penstock.core.executor import Executor
 from penstock.errors import NotNow, PenstockError
-from penstock.holding.ledger import ledger_path
 from penstock.holding.reservations import Reservations
 from penstock.host.logs import get_logger
 from penstock.off.items import ItemState, OffItem, droppable, of_bag, of_hold
 from penstock.slurm.base import Reader
-from penstock.state.ownership import is_readable, own_folder
+from penstock.state.ownership import is_readable, ledger_path, own_folder
 
 __all__ = ["bags_left", "slots_left"]
 

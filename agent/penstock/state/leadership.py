@@ -16,19 +16,16 @@ from penstock.config import DEFAULT, SITE, Config, origins, own_file
 from penstock.errors import ConfigError, StateHeld, StoreError
 from penstock.host.files import open_locked
 from penstock.host.filesystems import is_network, mount_of, unusable
-from penstock.host.homes import own_state
 from penstock.state.lease.files import in_use, published
 from penstock.state.lease.holder import Lease
 from penstock.state.lease.machine import Card
-from penstock.state.ownership import own_folder, owner
+from penstock.state.ownership import acts_path
 from penstock.state.store import Holder, Store
 
 __all__ = [
-    "ACTS",
     "DATABASE",
     "Leadership",
     "Lock",
-    "acts_path",
     "hold_state",
     "is_shared",
     "last_at_work",
@@ -37,7 +34,6 @@ __all__ = [
     "open_store",
 ]
 
-ACTS = "acts.db"
 DATABASE = "penstock.db"
 _LOCK = "agent.lock"
 
@@ -184,14 +180,6 @@ def open_acts(config: Config) -> Store:
     path = acts_path(config)
     make_folder(path.parent)
     return Store(path, shared=is_shared(config, path.parent))
-
-
-def acts_path(config: Config) -> Path:
-    """Where that is, or would be. Raises ConfigError."""
-    folder = own_folder(config)
-    if os.geteuid() == 0 and owner(folder) != 0:  # what root makes there its owner could not open
-        folder = own_state()
-    return folder / ACTS
 
 
 def lock_state(folder: Path) -> int:

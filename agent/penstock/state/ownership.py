@@ -14,7 +14,9 @@ from penstock.errors import NotPermitted, StoreError
 from penstock.host.homes import own_state
 from penstock.host.logins import login
 
-__all__ = ["check_root", "denied", "is_readable", "own_folder", "owner"]
+__all__ = ["acts_path", "check_root", "denied", "is_readable", "ledger_path", "own_folder", "owner"]
+
+_ACTS = "acts.db"
 
 
 def own_folder(config: Config) -> Path:
@@ -25,6 +27,19 @@ def own_folder(config: Config) -> Path:
     """
     folder = config.agent.state_dir
     return folder if os.geteuid() == 0 or _may_be_mine(folder) else own_state()
+
+
+def ledger_path(config: Config) -> Path:
+    """Where the caller's ledger of slots is, or would be."""
+    return config.provision.ledger or own_folder(config) / "ledger.db"
+
+
+def acts_path(config: Config) -> Path:
+    """Where that is, or would be. Raises ConfigError."""
+    folder = own_folder(config)
+    if os.geteuid() == 0 and owner(folder) != 0:  # what root makes there its owner could not open
+        folder = own_state()
+    return folder / _ACTS
 
 
 def _may_be_mine(folder: Path) -> bool:

@@ -20,8 +20,8 @@ from penstock.config import Config
 from penstock.errors import NotPermitted, StateRefused
 from penstock.holding.ledger import MIGRATIONS as LEDGER_MIGRATIONS
 from penstock.state.copies import copied
-from penstock.state.leadership import DATABASE, Leadership, acts_path, open_acts, open_store
-from penstock.state.ownership import is_readable
+from penstock.state.leadership import DATABASE, Leadership, open_acts, open_store
+from penstock.state.ownership import acts_path, is_readable
 from penstock.state.reading import PATIENCE, SAID, failed, log_of, reading
 from penstock.state.schema import APPLICATION_ID, MIGRATIONS, VERSION, way_out
 from penstock.state.store import Store

@@ -30,10 +30,11 @@ from penstock.app import App
 from penstock.config import config_of
 from penstock.core.executor import Executor
 from penstock.errors import NotNow, StoreError
-from penstock.holding.ledger import Ledger, ledger_path
+from penstock.holding.ledger import Ledger
 from penstock.holding.reservations import Reservations
 from penstock.ipc.auth import FRESH, Verifier
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
+from penstock.state.ownership import ledger_path
 from penstock.state.store import Store
 from penstock.workflow.scripts import read_job_name
 from penstock_lab.agent_world import Fuse, Killed, MortalStore, Program

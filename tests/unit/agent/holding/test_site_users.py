@@ -16,10 +16,10 @@ from factories import hand
 
 from penstock.config import Config, config_of
 from penstock.errors import NotPermitted, StoreError
-from penstock.holding.ledger import Ledger, ledger_path, open_ledger
+from penstock.holding.ledger import Ledger, open_ledger
 from penstock.holding.requests import load_key
 from penstock.holding.reservations import Reservations
-from penstock.state.ownership import is_readable, own_folder
+from penstock.state.ownership import is_readable, ledger_path, own_folder
 from penstock.state.store import Store
 from penstock_lab.mock.backend import virtual_cluster
 
