@@ -28,6 +28,13 @@ stages:
   - {name: b, nodes: 3, time: 1m, expect: 5s, run: sleep 5}
 """
 
+BAG = """
+name: bag
+run: "true"
+time: 5m
+requirements: [{type: compute, amount: 6e10}]
+"""
+
 
 class Odd:
     """The cluster, and what one of its users says to it."""
@@ -41,6 +48,11 @@ class Odd:
         done = self.cluster.run_as("alice", [*COMMAND, *words], env=env, cwd=home, timeout=90)
         assert done.returncode == 0, done.stderr
         return done.stdout + ("" if "--json" in words else done.stderr)
+
+    def write(self, name: str, text: str) -> None:
+        """A file in the user's home."""
+        words = ["sh", "-c", f"cat >{name} <<'END'\n{text}\nEND"]
+        self.cluster.run_as("alice", words, cwd=self.cluster.home("alice"), check=True)
 
     def job(self, *words: str) -> str:
         return self.cluster.run_as("alice", ["sbatch", "--parsable", "-o", "/dev/null", *words], check=True).stdout
@@ -94,6 +106,11 @@ def test_slots_on_nodes_with_resources_that_are_no_devices(odd: Odd) -> None:
     assert {tuple(row["nodes"]) for row in only} == {("n2",)}
 
 
+def test_a_plan_says_which_nodes_lack_what_a_stage_asks_for(odd: Odd) -> None:
+    odd.write("odd.yaml", CHAIN.replace("name: b, nodes: 3,", "name: b, nodes: 1, gres: 'VramPerGpu:24G',"))
+    assert "stage b asks for --gres=VramPerGpu:24G, which is not to be had on n2, n3" in odd.said("plan", "odd.yaml")
+
+
 def test_nodes_whose_epilog_runs_are_not_down(odd: Odd) -> None:
     odd.held.touch()
     try:
@@ -118,11 +135,14 @@ def test_nodes_whose_epilog_runs_are_not_down(odd: Odd) -> None:
 def test_suspended_nodes_are_there_for_jobs_to_come(odd: Odd) -> None:
     odd.cluster.run_as("root", ["scontrol", "update", "nodename=n[2-3]", "state=power_down"], check=True)
     until(lambda: odd.states()[1:] == ["IDLE+POWERED_DOWN"] * 2, "two to be suspended", 60)
-    words = ["sh", "-c", f"cat >chain.yaml <<'END'\n{CHAIN}\nEND"]
-    odd.cluster.run_as("alice", words, cwd=odd.cluster.home("alice"), check=True)
+    odd.write("chain.yaml", CHAIN)
     told = json.loads(odd.said("try", "chain.yaml", "--json"))
     assert 10 < told["cuts"][0]["makespan"]["median"] < 250, "the chain, and up to the 240 s until they are awake"
     slots = odd.said("slots")
     assert "2 nodes asleep" in slots and "4m later at most" in slots and "down or drained" not in slots
     quotes = json.loads(odd.said("quote", "-N", "3", "-t", "5m", "--json"))["quotes"]
     assert quotes and quotes[-1]["f"] == 0
+    odd.write("bag.yaml", BAG)
+    here, there = sorted(json.loads(odd.said("select", "bag.yaml", "--json"))["resources"], key=lambda row: row["tq"])
+    assert (here["resource"], there["resource"]) == ("penstock/batch:rtx", "penstock/batch:plain")
+    assert here["tq"] == 0 and there["tq"] == 240 and here["viable"] and there["viable"]

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.api import Node
 from penstock.cli.planning import Source
 from penstock.errors import UserError
+from penstock.holding.fitting import unfit, wanted
 from penstock.provision.dag import Dag, one_site
 from penstock.provision.overrun import Length, slot_length
 from penstock.provision.sites import TaskRow
@@ -77,6 +79,14 @@ class Flows:
         return [
             (stage, tuple(place[name] for name in item.after)) for stage, item in zip(stages, self.items, strict=True)
         ]
+
+    def lacking(self, nodes: Sequence[Node]) -> str:
+        """The first stage that cannot run on all of these nodes, and what it asks for; empty where there is none."""
+        for item in self.items:
+            if without := unfit(item.stage.asks, nodes):
+                few = ", ".join(without[:4]) + (f" and {len(without) - 4} more" if len(without) > 4 else "")
+                return f"stage {item.name} asks for {wanted(item.stage.asks)}, which is not to be had on {few}"
+        return ""
 
     def rows(self) -> list[TaskRow]:
         """The same for a plan over several sites."""

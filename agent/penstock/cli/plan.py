@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -39,6 +39,8 @@ from penstock.provision.workflows import DEFAULT_METHOD, METHODS, ScheduleChoice
 
 __all__ = ["plan"]
 
+_ANY_NODE: Final = "a plan's slots may be on any node"
+_NAME_IT: Final = "what all nodes of a plan must have say --gres, --mem and -C"
 _REQUESTS_PER_STAGE = 3  # to make its reservation, to look at it, to submit its job
 
 
@@ -128,8 +130,15 @@ def plan(
     queued = []
     if isinstance(source, LiveSource) and not reserve and where.needs == Needs():
         queued = chain_starts(config, source.snapshot, source.partition.name, flows.chained())
+    lacking = ""
+    if isinstance(source, LiveSource):
+        lacking = flows.lacking(
+            [source.snapshot.nodes[name] for name in situation.named(situation.within & situation.queue.everything)]
+        )
     if not as_json:
         _show(source, flows, found, queued)
+    if lacking:
+        click.echo(f"penstock: {_ANY_NODE}, but {lacking} ({_NAME_IT})", err=True)
     own = [Bar(flows.items[p.task].name, "own", p.nodes, p.start, p.end) for p in found.schedule.placed]
     drawn = [*bars(situation.plan()), *own]
     end = max([bar.end for bar in drawn if bar.end < math.inf], default=now)
@@ -144,6 +153,8 @@ def plan(
 
         if method == "best-effort":
             begun = begin_chain(config, flows, source, "best effort is what the queue alone gives")
+        elif lacking:
+            begun = begin_chain(config, flows, source, f"{_ANY_NODE}, but {lacking}")
         else:
             begun = begin(config, flows, source, found, account)
         for line in begun.lines():

@@ -22,6 +22,7 @@ from penstock.core.executor import Executor
 from penstock.core.extensions import PRICING
 from penstock.core.viewing import take_snapshot
 from penstock.errors import NotNow, NotPermitted
+from penstock.holding.fitting import unfit
 from penstock.holding.holds import Holds, RequestFolder
 from penstock.holding.ledger import open_ledger
 from penstock.holding.requests import load_key
@@ -107,7 +108,11 @@ class Reservations:
     async def _holes(self, run: WorkflowRun) -> Holes:
         """What is free for the stages of a run, on the cluster as it is now."""
         snapshot = await take_snapshot(self.backend)
-        return _FreeSlots(self._config, snapshot, run.workflow.partition, [stage.held.name for stage in run.stages])
+        own = [stage.held.name for stage in run.stages]
+        found = _FreeSlots(self._config, snapshot, run.workflow.partition, own)
+        for stage in run.workflow.stages:
+            found.leave_out(unfit(stage.asks, snapshot.nodes.values()))
+        return found
 
 
 class _FreeSlots:
@@ -125,6 +130,10 @@ class _FreeSlots:
         for each in snapshot.reservations:
             if each.name in own:
                 self._profile.block(self._mask(each.nodes), each.start, each.end)
+
+    def leave_out(self, nodes: Iterable[str]) -> None:
+        """These are no places for a slot."""
+        self._within &= ~self._mask(nodes)
 
     def find(self, nodes: int, duration: float, after: float) -> Free | None:
         """See `Holes`."""

@@ -203,6 +203,19 @@ def test_who_may_not_reserve_gets_a_chain_of_jobs(queue, monkeypatch):
     assert told(queue, "hold", "list")["holds"] == [], "nothing is left of what was tried"
 
 
+def test_no_slot_is_reserved_on_nodes_without_what_a_stage_asks_for(queue, monkeypatch):
+    Path("gpu.yaml").write_text(FLOW.replace("name: second,", "name: second, gres: 'gpu:2',"))
+    shown = queue("plan", "gpu.yaml")
+    assert shown.returncode == 0 and "stage second asks for --gres=gpu:2, which is not to be had on n1, n2" in (
+        shown.stderr
+    )
+    assert "asks for" not in queue("plan", "flow.yaml").stderr
+    monkeypatch.setattr("penstock.cli.reserve.hand_over", lambda config, flow, how: 7)
+    run = told(queue, "plan", "gpu.yaml", "--reserve")["run"]
+    assert run["by"] == "chain" and "stage second asks for --gres=gpu:2" in run["why"]
+    assert told(queue, "hold", "list")["holds"] == []
+
+
 async def _refused(self, spec):
     raise NotPermitted("Access/permission denied")
 
