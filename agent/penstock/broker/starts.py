@@ -15,6 +15,7 @@ from typing import Final
 
 from penstock.api import Job, Snapshot
 from penstock.broker.partitions import Candidate
+from penstock.future.bits import BitProfile
 from penstock.future.cluster import YEAR, Cluster, Unknown
 from penstock.future.counted import Counted
 from penstock.future.planner import Ask
@@ -112,13 +113,19 @@ def _free(cluster: Cluster, candidate: Candidate, run: float, own: Collection[in
     }
     nodes = cluster.mask(candidate.nodes)
     if candidate.whole:
-        return Counted.of(cluster.free_by(ends), nodes)
+        return Counted.of(_once_awake(cluster, cluster.free_by(ends)), nodes)
     busy = []
     for held in cluster.held:
         if inside := (held.nodes & nodes).bit_count():
             cpus = max(held.job.num_cpus * inside // max(len(held.job.nodes), 1), 1)
             busy.append((ends.get(held.job.id, held.end), cpus))
-    return Counted.of(cluster.open_nodes(), nodes, candidate.rig.cpus, busy)
+    return Counted.of(_once_awake(cluster, cluster.open_nodes()), nodes, candidate.rig.cpus, busy)
+
+
+def _once_awake(cluster: Cluster, profile: BitProfile) -> BitProfile:
+    """The same with nodes that are asleep free only when they are awake at the latest."""
+    profile.block(cluster.asleep, cluster.now, cluster.now + cluster.snapshot.wakes_in)
+    return profile
 
 
 def _in_line(cluster: Cluster, candidate: Candidate, own: Collection[int]) -> Iterator[tuple[Job, Ask]]:

@@ -84,7 +84,8 @@ class Expectations:
         self._store.close()
 
     async def slurm(self, candidate: Candidate, shape: JobShape, options: Mapping[str, str]) -> float | None:
-        """Slurm's own estimate (s) of such a job; None where it has none. `Infeasible` when it would never run it."""
+        """Slurm's own estimate (s) of such a job, and as long as its nodes take to be awake, if it names one that is
+        asleep; None where it has none. `Infeasible` when it would never run it."""
         spec = JobSpec(
             name="penstock.estimate",
             script=f"#!/bin/sh\n{options.get('directives', '')}true\n",
@@ -100,7 +101,9 @@ class Expectations:
             raise
         except PenstockError:
             return None
-        return max(estimate.start - self._view.backend.now(), 0.0)
+        snapshot = self._view.snapshot
+        asleep = any(name in snapshot.nodes and snapshot.nodes[name].asleep for name in estimate.nodes)
+        return max(estimate.start - self._view.backend.now(), 0.0) + (snapshot.wakes_in if asleep else 0.0)
 
     def wait(
         self, candidate: Candidate, shape: JobShape, options: Mapping[str, str], slurm: float | None, plan: float | None

@@ -24,6 +24,7 @@ from penstock.cli.market import at_market, bags_of
 from penstock.cli.output import ago, emit_json, table
 from penstock.config import load
 from penstock.errors import Infeasible, NotNow, PenstockError, UserError
+from penstock.future.cluster import Cluster
 from penstock.select.consumables import Metric, Resource
 from penstock.select.matchmaking import matching, nearest
 from penstock.select.ranking import Affinity, RankedRow, rank
@@ -229,6 +230,9 @@ class _Live:
         if blind and not self._explain:
             names, notes = ", ".join(c.name for c in blind), "; ".join(dict.fromkeys(n for c in blind for n in c.notes))
             click.echo(f"{names}: {notes} (a site file says more: --site-file)")
+        for cluster, view in market.views.items():
+            if note := Cluster.of(view.snapshot).waking_note:
+                click.echo(f"{cluster}: {note}")
         by_name, done = {a.candidate.name: a for a in assessed}, ends(jobs, lanes_of(assessed))
         for name, number in jobs.items() if bag.count > 1 else ():
             a = by_name[name]

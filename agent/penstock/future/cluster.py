@@ -33,10 +33,11 @@ from functools import cached_property, reduce
 from operator import or_
 from typing import Final, NamedTuple
 
-from penstock.api import Job, Node, Snapshot
+from penstock.api import Job, Node, Snapshot, plural
 from penstock.future.bits import BitProfile, NodeBits
 from penstock.future.planner import Ask
 from penstock.slurm.states import parse_node_state
+from penstock.values.durations import duration_text
 
 __all__ = ["TASKS", "WAITS_FOR_NODES", "YEAR", "Closed", "Cluster", "Held", "QueueEntry", "Unknown"]
 
@@ -178,6 +179,16 @@ class Cluster:
         """Those of them on which a job could start: it runs once they are awake, `Snapshot.wakes_in` later at most."""
         down = reduce(or_, (closed.nodes for closed in self.closed if not closed.name), 0)
         return self.asleep & ~self.busy & ~down
+
+    @property
+    def waking_note(self) -> str:
+        """What users are told of nodes that are asleep; empty where none is."""
+        if not self.waking:
+            return ""
+        return (
+            f"{plural(self.waking.bit_count(), 'node')} asleep: Slurm wakes such nodes for a job, which runs "
+            f"{duration_text(self.snapshot.wakes_in)} later at most"
+        )
 
     def nodes_of(self, *partitions: str) -> int:
         """The known nodes of these partitions, as far as there are such."""

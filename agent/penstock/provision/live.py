@@ -14,7 +14,6 @@ from penstock.future.turns import believed
 from penstock.provision.pricing import Pricing
 from penstock.provision.situation import Situation
 from penstock.provision.slots import default_horizon
-from penstock.values.durations import duration_text
 from penstock.values.gres import Gres, asked_gres, counts, node_gres
 
 __all__ = ["Needs", "check_size", "from_snapshot", "node_price", "partition_of"]
@@ -112,10 +111,7 @@ def from_snapshot(
         claims.append(Claim("clearing", cluster.clearing, now, now + cluster.unknown.overdue))
     if cluster.waking:
         claims.append(Claim("waking", cluster.waking, now, now + snapshot.wakes_in))
-        notes.append(
-            f"{plural(cluster.waking.bit_count(), 'node')} asleep: Slurm wakes such nodes for a job, which runs "
-            f"{duration_text(snapshot.wakes_in)} later at most"
-        )
+        notes.append(cluster.waking_note)
     claims += [Claim(str(held.job.id), held.nodes, held.start, held.end) for held in cluster.held]
     if cluster.shared:
         notes.append("jobs share nodes: a node counts as taken until the last of them ends")

@@ -294,6 +294,15 @@ def test_shared_nodes_are_counted_in_cpus(queue, make_job):
     assert place(half, units=5, site=SHARED).further == []
 
 
+@pytest.mark.parametrize("site", [SITE, SHARED])
+def test_jobs_run_on_suspended_nodes_once_these_are_awake(queue, site):
+    look = queue(count=2)
+    asleep = replace(look.nodes["n2"], state="IDLE+POWERED_DOWN")
+    look = replace(look, nodes={**look.nodes, "n2": asleep}, wakes_in=240.0)
+    units = 1 if site is SITE else 4
+    assert place(look, units, count=5, limit=150.0, run=150.0, site=site).further == [0.0, 150.0, 240.0, 300.0, 390.0]
+
+
 def test_a_job_that_asked_for_a_later_start_takes_nothing_before_it(queue, make_job):
     later = replace(make_job(1, width=4), eligible=1120.0, reason="BeginTime")
     assert place(queue(later), count=9).further == [0, 0, 0, 0, 420, 420, 420, 420, 470]
