@@ -36,6 +36,7 @@ _STATES |= {
     "SPECIAL_EXIT": JobState.REQUEUE_HOLD,
     "SE": JobState.REQUEUE_HOLD,
     "EXPEDITING": JobState.PENDING,  # to start again as the first
+    "EX": JobState.PENDING,
     "RESV_DEL_HOLD": JobState.PENDING,
     "RD": JobState.PENDING,
     "REQUEUE_FED": JobState.PENDING,
@@ -48,10 +49,12 @@ _STATES |= {
     "STOPPED": JobState.SUSPENDED,
     "ST": JobState.SUSPENDED,
     "POWER_UP_NODE": JobState.CONFIGURING,
+    "PO": JobState.CONFIGURING,
     # Another cluster of the federation has the job; it could not be started.
     "REVOKED": JobState.CANCELLED,
     "RV": JobState.CANCELLED,
     "LAUNCH_FAILED": JobState.FAILED,
+    "LF": JobState.FAILED,
     "RECONFIG_FAIL": JobState.FAILED,
 }
 # In a combined state these say what is going on now, the rest how it came about.

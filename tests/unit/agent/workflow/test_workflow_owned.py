@@ -13,6 +13,7 @@ from owned_jobs import LOOKS, NEVER, RUNNER, codes, ended, look, of, record, run
 
 from penstock.api import JobState, Partition, Reservation
 from penstock.core.pace import at_once
+from penstock.slurm.states import parse_job_state
 from penstock.waits.base import Estimate, Known, Observation
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.instructions import Change, Finished, Lookup, Observe, Release, Requeue
@@ -339,7 +340,7 @@ def test_a_failed_stage_stops_those_after_it_and_nothing_else():
 def test_a_job_that_failed_and_is_held_for_another_run_has_failed_until_it_is_let_go():
     """As 26.05 does with a job of --requeue=expedite that exits with 1."""
     run = look(chain("a", "b"), make_job(1, "n1", start=10.0), kept(2, "afterok:1(unfulfilled)")).run
-    held = make_job(1, state=JobState.REQUEUE_HOLD, reason="JobHeldUser", priority=0, restarts=1)
+    held = make_job(1, state=parse_job_state("REQUEUE_HOLD"), reason="JobHeldUser", priority=0, restarts=1)
     done = look(run, held, kept(2, "afterok:1(unfulfilled)"), now=70.0)
     assert done.run.stage("a").phase is StagePhase.FAILED and done.run.phase is RunPhase.FAILING
     assert done.run.why == (
