@@ -42,8 +42,7 @@ def bag(tmp_path, **more):
 def offered():
     """A partition of four nodes of eight CPUs as scontrol prints it, of which one is drained."""
 
-    def build(site=SITE, **more):
-        states = ("IDLE", "IDLE", "ALLOCATED", "IDLE+DRAIN")
+    def build(site=SITE, states=("IDLE", "IDLE", "ALLOCATED", "IDLE+DRAIN"), **more):
         lines = [f"NodeName=c{i} Arch=x86_64 CPUTot=8 RealMemory=64000 State={s}" for i, s in enumerate(states, 1)]
         nodes = {node.name: node for node in map(node_from_line, lines)}
         part: Partition = partition_from_line(
@@ -54,6 +53,11 @@ def offered():
         return found
 
     return build
+
+
+def test_nodes_that_are_suspended_or_being_cleared_can_be_used(tmp_path, offered):
+    asleep = offered(states=("IDLE+CLOUD+POWERED_DOWN", "IDLE+POWERING_DOWN", "IDLE+COMPLETING", "IDLE+DRAIN"))
+    assert asleep.usable == {"c1", "c2", "c3"} and hindrance(bag(tmp_path, nodes=3), asleep) is None
 
 
 def test_a_task_on_several_nodes_has_them_for_itself(tmp_path, offered):

@@ -80,6 +80,13 @@ def test_a_node_that_is_being_cleared_is_not_down():
     assert {c.id: (c.nodes, c.end) for c in found.queue.claims} == {"clearing": (0b11, NOW + 60)} and not found.notes
 
 
+def test_a_cluster_whose_idle_nodes_are_all_suspended_is_free_for_jobs_to_come():
+    asleep = dict.fromkeys(("n1", "n2", "n3", "n4"), "IDLE+CLOUD+POWERED_DOWN")
+    found = planned(snapshot(**asleep))
+    assert not [note for note in found.notes if "down or drained" in note]
+    assert all(claim.end < NOW + 600 for claim in found.queue.claims)
+
+
 def test_a_node_that_is_asleep_is_free_once_it_is_awake():
     asleep = {"n1": "IDLE+CLOUD+POWERED_DOWN", "n2": "IDLE+NOT_RESPONDING+POWERING_UP"}
     found = planned(replace(snapshot(**asleep), wakes_in=600.0))

@@ -84,3 +84,10 @@ def test_any_combination_of_the_installed_slurm(base, flags):
 def test_a_node_whose_epilog_runs_is_not_down(text):
     state = parse_node_state(text)
     assert state.usable and state.base == text.partition("+")[0] and "COMPLETING" in state.flags
+
+
+@pytest.mark.parametrize(
+    "text", ["IDLE+POWERED_DOWN", "IDLE+CLOUD+POWERED_DOWN", "IDLE+POWERING_DOWN", "IDLE+CLOUD+POWERING_UP", "idle~"]
+)
+def test_a_node_that_power_saving_has_suspended_is_not_down(text):
+    assert parse_node_state(text).usable
