@@ -348,5 +348,19 @@ def test_advice_on_time_limits(queue, monkeypatch):
     assert "Accounting knows of no job of yours in 90 days" in queue("advise").stdout
 
 
+def test_no_advice_on_jobs_that_penstock_got_for_a_pool(queue, monkeypatch):
+    now = time.time()
+
+    async def history(self, *, ids=(), name=None, since=None):
+        names = [*(f"penstock-pool-main-1a2b-{i}" for i in range(120)), *["fold"] * 120]
+        return [
+            AccountingRecord(i, name, "alice", "main", "", "", JobState.COMPLETED, 0, 0, 0, now - 600.0, now, 3600.0, 1)
+            for i, name in enumerate(names)
+        ]
+
+    monkeypatch.setattr(MockClient, "history", history)
+    assert [row["job"] for row in told(queue, "advise")["jobs"]] == ["fold"]
+
+
 async def _nothing(self, *, ids=(), name=None, since=None):
     return []

@@ -90,6 +90,17 @@ def test_off_ends_the_agent_and_on_takes_its_work_up_again(site: AgentSite) -> N
     assert "was not off" in said(agent.run("on"))
 
 
+def test_what_is_submitted_while_all_is_off_is_told_so(site: AgentSite) -> None:
+    """Not that no agent answers: who is told that starts one."""
+    agent = fresh(site)
+    said(agent.run("off"))
+    for words in (["submit", "w.yaml"], ["submit", "w.yaml", "--tick"]):
+        refused = agent.run(*words)
+        assert (refused.returncode, refused.stdout) == (6, ""), refused.stderr
+        assert "Penstock was turned off at" in refused.stderr and "penstock on" in refused.stderr
+    said(agent.run("on"))
+
+
 def test_off_and_on_without_an_agent_and_killed_in_between(site: AgentSite) -> None:
     agent = fresh(site)
     said(agent.run("submit", "w.yaml", "--strategy", "perstage"))
