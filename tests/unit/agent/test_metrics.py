@@ -179,6 +179,16 @@ async def test_what_keeps_the_agent_from_acting_for_others_is_told(tmp_path):
 
 
 @virtual
+async def test_that_nothing_is_done_for_others_is_seen_in_some_metric(tmp_path):
+    world = World(tmp_path)
+    await world.boot()
+    before = values(world)
+    world.app.auditor.trouble = "No space left on device"
+    after = values(world)
+    assert {name for name in after if name.startswith("penstock_") and after[name] != before.get(name)}
+
+
+@virtual
 async def test_resizes_that_an_application_refuses_are_counted_as_abandoned(tmp_path):
     world = World(tmp_path)
     await world.boot()
@@ -377,8 +387,16 @@ TROUBLE = {
 
 def test_each_alert_fires_for_its_trouble_and_none_without(tmp_path):
     assert TROUBLE.keys() == alerts().keys()
+    fires(tmp_path, [(None, {}), *TROUBLE.items(), ("PenstockBlind", WAITING)])
+
+
+def test_one_user_who_is_refused_all_the_time_raises_no_alarm(tmp_path):
+    fires(tmp_path, [(None, ONE_USER)])
+
+
+def fires(tmp_path, told):
+    """Each trouble, as what it changes of a steady agent's metrics, fires its alert and no other; None: no alert."""
     cases = []
-    told = [(None, {}), (None, ONE_USER), *TROUBLE.items(), ("PenstockBlind", WAITING)]
     for trouble, change in told:
         series = STEADY | change
         expected = [
