@@ -193,7 +193,10 @@ class JobQueue:
 
     def dependency(self, entry: PooledJob, now: float) -> str:
         """Its conditions that are not met, in Slurm's words."""
-        return dependency_text(_terms(entry), self._find_for(entry), now)
+        return dependency_text(_terms(entry), self._find_for(entry), now, self._is_array)
+
+    def _is_array(self, after: AfterJob) -> bool:
+        return after.job is not None and any(_index(self._entries[one]) is not None for one in self.of_job(after.job))
 
     def base(self, entry: PooledJob) -> int:
         """The task whose number is that of the whole array; of a single job its own."""

@@ -64,15 +64,17 @@ def dependency_verdict(terms: JobTerms, find: Find, now: float) -> ConditionVerd
     return worst if all(verdict is worst for verdict in found) else ConditionVerdict.OPEN
 
 
-def dependency_text(terms: JobTerms, find: Find, now: float) -> str:
-    """What Slurm would show as its dependency: the conditions that are not met yet, "" for none."""
+def dependency_text(terms: JobTerms, find: Find, now: float, is_array: Callable[[AfterJob], bool]) -> str:
+    """What Slurm would show as its dependency: the conditions that are not met yet, "" for none. `is_array`: whether
+    one that names no task means those of an array."""
     shown = []
     for after in terms.after:
         verdict = _condition(after, find, now)
         if verdict is ConditionVerdict.MET:
             continue
         state = "failed" if verdict is ConditionVerdict.NEVER else "unfulfilled"
-        job = "" if after.job is None else f":{after.job}" + ("" if after.task is None else f"_{after.task}")
+        task = ("_*" if is_array(after) else "") if after.task is None else f"_{after.task}"
+        job = "" if after.job is None else f":{after.job}{task}"
         delay = f"+{after.delay / _MINUTE:.0f}" if after.delay else ""
         shown.append(f"{after.kind}{job}{delay}({state})")
     return ("?" if terms.one else ",").join(shown)

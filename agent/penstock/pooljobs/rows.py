@@ -227,7 +227,7 @@ def _squeue_row(job: _Seen, queue: JobQueue, owner: JobOwner, shown: str | None)
         "d": "0",
         "D": "1",
         "e": _moment(job.end, "N/A"),
-        "E": queue.dependency(entry, job.now) if entry.phase is TaskPhase.WAITING else "",
+        "E": (queue.dependency(entry, job.now) if entry.phase is TaskPhase.WAITING else "") or _NOTHING,
         "F": str(job.base),
         "g": owner.group,
         "G": str(owner.gid),

@@ -12,6 +12,7 @@ from pooled_jobs import array, job
 from penstock.pool.machine import Machine, TaskEntry
 from penstock.pool.model import AttemptOutcome, Capacity, PoolMember, Use
 from penstock.pool.placement import Pack
+from penstock.pool.terms import AfterJob
 from penstock.pooljobs.rows import FURTHER, JobOwner, record, sacct_table, squeue_table
 from penstock.shim.rows import parse_table
 from penstock.shim.squeue_format import LETTERS
@@ -109,6 +110,18 @@ def test_tasks_of_an_array(machine: Machine):
         ("5000000002_12", "5000000002", "5000000003", "12"),
     ]
     assert told(machine, "JobID", "JobIDRaw")[1:] == [("5000000002_10", "5000000002"), ("5000000002_12", "5000000003")]
+
+
+def test_what_a_job_waits_for_is_told_as_slurm_tells_it(machine: Machine):
+    machine.submit(array(2), 0.0)
+    machine.submit([job()], 0.0)
+    first, one = 5000000001, 5000000003
+    for kind, on, task in (("aftercorr", first, None), ("afterok", first, 12), ("afterok", one, None)):
+        machine.submit([job(after=(AfterJob(kind, on, task),))], 0.0)
+    assert [text for (text,) in shown(machine, "E")] == [
+        "(null)", "(null)", "(null)",
+        f"aftercorr:{first}_*(unfulfilled)", f"afterok:{first}_12(unfulfilled)", f"afterok:{one}(unfulfilled)",
+    ]  # fmt: skip
 
 
 def test_each_field_that_squeue_may_be_asked_for_has_a_text(machine: Machine):
