@@ -152,4 +152,8 @@ def _again(config: Config, shown_run: Shown, run: WorkflowRun, stage: str | None
         from penstock.cli.following import follow_moved
 
         follow_moved(config, run, behind, moved)
+    # Not before: Slurm may cancel what depends on them.
+    held = [entry.job for i in broken if (entry := run.stages[i]).held_again and entry.job is not None]
+    if held and (failed := asyncio.run(cancel_all(config, [known_job(run, job, run.uid) for job in held]))):
+        raise PenstockError(f"jobs held for another run could not be cancelled: {first_of(failed)}")
     return found

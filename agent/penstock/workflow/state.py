@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from penstock.api import JobState
 from penstock.workflow.intervals import Intervals
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.ties import Tie
@@ -247,6 +248,11 @@ class StageRun:
         return self.phase is StagePhase.WAITING or (self.phase is StagePhase.QUEUED and not self.mine.kept)
 
     @property
+    def held_again(self) -> bool:
+        """Whether its job has failed, and Slurm holds it for another run."""
+        return self.phase is StagePhase.FAILED and self.slurm_state == JobState.REQUEUE_HOLD.value
+
+    @property
     def held(self) -> StageSlot:
         """`slot`, of a stage that has one. Raises ValueError for another."""
         if self.slot is None:
@@ -449,8 +455,9 @@ class WorkflowRun:
         return None if len(known) < len(ends) else max(known, default=begun)
 
     def jobs(self) -> tuple[int, ...]:
-        """Ids of all jobs whose fate matters to the run still, ascending: what the loop's view should cover."""
-        live = (s.job for s in self.stages if s.job is not None and not s.phase.final)
+        """Ids of all jobs whose fate matters to the run still, ascending: what the loop's view should cover. Those that
+        failed and that Slurm holds for another run are in the queue, too."""
+        live = (s.job for s in self.stages if s.job is not None and (not s.phase.final or s.held_again))
         return tuple(sorted({*live, *self.discarded}))
 
 

@@ -347,6 +347,7 @@ def test_a_job_that_failed_and_is_held_for_another_run_has_failed_until_it_is_le
         "a: job 1 did not complete, and is held for another run: `scontrol release 1` lets it begin"
     )
     assert look(done.run, held, kept(2), now=80.0).run.stage("a") == done.run.stage("a")
+    assert done.run.jobs() == (1, 2), "who cancels the workflow leaves neither in the queue"
     back = look(done.run, replace(held, state=JobState.PENDING, priority=9), kept(2), now=90.0)
     assert (back.run.phase, back.run.stage("a").phase) == (RunPhase.ACTIVE, StagePhase.QUEUED)
 
