@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from agents import SlurmAgent
 from click.testing import CliRunner
 from leftovers import once_free
 from malleable import mergeable
@@ -60,7 +61,8 @@ def release(request, need_slurm):
 def another(release, sweep):
     """A cluster of that release, as a site with PrologFlags=Contain has it."""
     folder = Path("/var/tmp") / f"pst-test-{release}-{os.getpid()}"
-    it = up(ClusterSpec(nodes=3, folder=folder, release=release, contain=True))
+    expedite = ("SlurmctldParameters=enable_expedited_requeue",)  # 24.11 does not mind
+    it = up(ClusterSpec(nodes=3, folder=folder, release=release, contain=True, extra=expedite))
     yield it
     it.down()
     assert not folder.exists() and not marked(folder) and not mounted(folder)
@@ -94,6 +96,28 @@ def test_a_batch_job_with_this_python_and_srun(another):
     script = f"srun {sys.executable} -c 'import dmr, os; print(os.environ[\"SLURMD_NODENAME\"])'"
     another.run_as("alice", ["sbatch", "--wait", "-N2", "-o", str(out), "--wrap", script], check=True)
     assert sorted(out.read_text().split()) == ["n1", "n2"]
+
+
+@pytest.mark.long
+def test_a_stage_that_slurm_holds_for_another_run_has_failed_and_goes_with_its_workflow(another, release):
+    if release != "sid":
+        pytest.skip("--requeue=expedite is of 25.11 and later")
+    agent = SlurmAgent(another).start()
+    try:
+        words = ["--penstock-workflow=ex", "-N1", "-t1", "-o/dev/null"]
+        for more in (
+            ["--penstock-stage=a", "--requeue=expedite", "--wrap=exit 1"],
+            ["--penstock-stage=b", "--penstock-after=a", "--wrap=true"],
+        ):
+            done = agent.run("alice", "sbatch", *words, *more)
+            assert done.returncode == 0, done.stderr
+        agent.until(lambda: agent.state(1)["phase"] == "failing", "the failure", 30)
+        assert "REQUEUE_HOLD" in another.run_as("alice", ["squeue", "-h", "-o", "%T"], check=True).stdout
+        assert agent.run("alice", "cancel", "ex").returncode == 0
+        assert agent.finish(1)["phase"] == "cancelled"
+        assert another.run_as("alice", ["squeue", "-h"], check=True).stdout == ""
+    finally:
+        agent.down()
 
 
 def test_a_shell_of_root_and_the_run_command(another):
