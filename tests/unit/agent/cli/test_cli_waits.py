@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from penstock.api import JobSpec
 from penstock.ipc.client import ask
+from penstock_lab.mock import control
 
 FLOW = """
 name: flow
@@ -31,6 +33,16 @@ def test_before_anything_is_known_it_says_so(agent):
     assert done.returncode == 0, done.stderr
     assert "2 nodes for 1h in " in done.stdout and "nothing yet" in done.stdout
     assert "19 of 20 start within" in done.stdout
+
+
+def test_a_young_agent_reckons_with_no_longer_wait_than_time_limits_allow(agent):
+    """All nodes are taken for ten minutes at most, and nobody else waits."""
+    spec = JobSpec("blocker", "#!/bin/sh\nsleep 500\n", 4, 600.0)
+    blocker = control.call(agent.cluster.folder, "submit", spec=spec)
+    agent.until(lambda: told(agent, "-N", "4", "-t", "10m")["outlook"]["estimate"] > 60, "a look at the job")
+    quantiles = told(agent, "-N", "4", "-t", "10m")["outlook"]["quantiles"]
+    control.call(agent.cluster.folder, "cancel", job=blocker)
+    assert quantiles["95"] < 600 + 120, "its limit, and Slurm's own delays"
 
 
 def test_an_agent_tells_what_it_has_learned_and_looks_at_the_queue(agent):
