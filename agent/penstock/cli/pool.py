@@ -107,7 +107,7 @@ def _bytes(context: click.Context, option: click.Parameter, value: float | None)
 
 
 def _former_bytes(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    from penstock.pool.model import memory_of
+    from penstock.pool.taskjson import memory_of
 
     return memory_of(value, "--memory")
 

@@ -14,7 +14,8 @@ import cloudpickle
 
 from penstock.errors import PenstockError
 from penstock.pool.folder import PoolFolder
-from penstock.pool.model import PoolTask, task_from_dict
+from penstock.pool.model import PoolTask
+from penstock.pool.taskjson import task_from_dict
 
 __all__ = ["MemberTraceback", "PoolCall", "call_files", "calls_folder"]
 

@@ -26,7 +26,8 @@ from penstock.pool.callfiles import PoolCall
 from penstock.pool.client import FINAL, PoolLine
 from penstock.pool.folder import pool_folder
 from penstock.pool.link import prepare
-from penstock.pool.model import task_from_dict, task_to_dict
+from penstock.pool.model import task_to_dict
+from penstock.pool.taskjson import task_from_dict
 
 __all__ = ["PoolExecutor"]
 

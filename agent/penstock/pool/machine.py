@@ -20,17 +20,9 @@ from penstock.pool.demand import Demand, MemberLoad, TaskBatch, TaskRunTimes, co
 from penstock.pool.endings import LOG, TaskEndings
 from penstock.pool.entries import KEPT, TaskEntries, TaskEntry
 from penstock.pool.jobqueue import JobQueue
-from penstock.pool.model import (
-    AttemptOutcome,
-    PoolMember,
-    PoolTask,
-    TaskPhase,
-    Use,
-    idle_share,
-    task_from_dict,
-    task_to_dict,
-)
+from penstock.pool.model import AttemptOutcome, PoolMember, PoolTask, TaskPhase, Use, idle_share, task_to_dict
 from penstock.pool.placement import Load, MemberRoom, PoolPlacement, TaskGroup, TaskShape, shape_of
+from penstock.pool.taskjson import task_from_dict
 
 __all__ = ["Kill", "Machine", "SignalAttempt", "StartAttempt", "Station", "TaskEntry"]
 

@@ -1,21 +1,16 @@
-"""Tasks and the members of a pool: the words of this package, and how tasks are read from JSON. Pure."""
+"""Tasks and the members of a pool: the words of this package. Pure."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import Field
-
-from penstock.errors import UserError
 from penstock.pool.terms import JobTerms, terms_from_dict, terms_to_dict
-from penstock.values.models import Duration, Entry, kind, number, read_as, text, whole
-from penstock.values.units import AMOUNT_FORMS, parse_amount
 
 __all__ = [
+    "RETRIES",
     "AttemptOutcome",
     "Capacity",
     "PoolMember",
@@ -24,14 +19,11 @@ __all__ = [
     "Use",
     "idle_share",
     "known_task",
-    "memory_of",
-    "task_from_dict",
     "task_to_dict",
 ]
 
-_RETRIES: Final = 2
-_MAX_RETRIES: Final = 100
-_MAX_CORES: Final = 100_000
+RETRIES: Final = 2
+"""How often a task that fails is tried again, where nobody says it."""
 _LEAST_IDLE: Final = 5.0  # seconds
 _IDLE_SHARE: Final = 0.05
 _FUZZ: Final = 1e-9
@@ -90,7 +82,7 @@ class PoolTask:
     inputs: tuple[str, ...] = ()
     workdir: str = "/"
     environment: Mapping[str, str] = field(default_factory=dict)
-    retries: int = _RETRIES
+    retries: int = RETRIES
     job: JobTerms | None = None
 
 
@@ -151,81 +143,8 @@ class Use:
     memory: int = 0
 
 
-def _words(value: object) -> list[str] | None:
-    good = isinstance(value, list) and all(isinstance(word, str) and "\0" not in word for word in value)
-    return value if good else None  # type: ignore[return-value]
-
-
-def _argv(value: object) -> list[str] | None:
-    argv = _words(shlex.split(value) if isinstance(value, str) else value)
-    if argv is None or not argv or not argv[0]:
-        raise ValueError("must be a list of words or a text, not empty")
-    return argv
-
-
-def _environment(value: object) -> dict[str, str] | None:
-    good = isinstance(value, dict) and all(
-        isinstance(k, str) and isinstance(v, str) and "\0" not in k + v and k and "=" not in k for k, v in value.items()
-    )
-    return value if good else None  # type: ignore[return-value]
-
-
-def _terms(value: object) -> JobTerms | None:
-    try:
-        return terms_from_dict(value) if isinstance(value, dict) else None
-    except (KeyError, TypeError) as e:
-        raise ValueError(f"these terms are of another version: {e}") from None
-
-
-def _memory(value: object) -> int:
-    try:
-        return int(parse_amount(value))
-    except ValueError as e:
-        raise ValueError(str(e).replace(AMOUNT_FORMS, "an amount such as 512 MiB or 2 GB")) from None
-
-
-_Line = Annotated[str, text("a printable text", ".{0,4096}")]
-_Cores = number(above=True, most=_MAX_CORES, what="a number above 0, such as 1 or 0.5")
-
-
-class _TaskEntry(Entry):
-    command: Annotated[list[str], kind(_argv)]
-    name: _Line = ""
-    workflow: _Line = ""
-    cores: Annotated[float, _Cores] = 1.0
-    memory: Annotated[int, kind(_memory)] | None = None
-    gpus: Annotated[int, whole(0, 1024)] = 0
-    time: Duration | None = None
-    inputs: Annotated[list[str], kind(_words, "a list of texts")] = Field(default_factory=list)
-    workdir: Annotated[str, text("an absolute path", "/.{0,4095}")]
-    environment: Annotated[dict[str, str], kind(_environment, "a map of texts")] = Field(default_factory=dict)
-    retries: Annotated[int, whole(0, _MAX_RETRIES)] = _RETRIES
-    job: Annotated[JobTerms, kind(_terms, "the terms of a job")] | None = None
-
-
-def task_from_dict(value: object, where: str, workdir: str) -> PoolTask:
-    """The task that a JSON object describes; `workdir` is taken where it names none.
-
-    Keys: command (a list, or a text that is split into words as a shell would), name, workflow, cores, memory, gpus,
-    time, inputs, workdir, environment, retries. Raises UserError that begins with `where`.
-    """
-    if isinstance(value, dict) and not value.get("workdir"):
-        value = {**value, "workdir": workdir}
-    try:
-        said = read_as(_TaskEntry, value)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from None
-    return PoolTask(
-        argv=tuple(said.command),
-        seconds=said.time,
-        inputs=tuple(said.inputs),
-        job=said.job,
-        **said.model_dump(exclude={"command", "time", "inputs", "job"}),
-    )
-
-
 def task_to_dict(task: PoolTask) -> dict[str, Any]:
-    """What `task_from_dict` reads; keys that say nothing are left out."""
+    """What `taskjson.task_from_dict` reads; keys that say nothing are left out."""
     value: dict[str, Any] = {
         "name": task.name,
         "workflow": task.workflow,
@@ -259,13 +178,3 @@ def known_task(told: Mapping[str, Any]) -> PoolTask:
         retries=int(told["retries"]),
         job=None if job is None else terms_from_dict(job),
     )
-
-
-def memory_of(value: object, where: str) -> int | None:
-    """Bytes, from a number or a text such as 2GB. Raises UserError that begins with `where`."""
-    if value is None:
-        return None
-    try:
-        return _memory(value)
-    except ValueError as e:
-        raise UserError(f"{where}: {e}") from None

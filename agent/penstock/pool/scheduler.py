@@ -29,16 +29,9 @@ from penstock.pool.demand import Announcements, Demand, batch_of_dict
 from penstock.pool.folder import PoolFolder, SchedulerAddress
 from penstock.pool.journal import Journal
 from penstock.pool.machine import Kill, Machine, SignalAttempt, StartAttempt
-from penstock.pool.model import (
-    AttemptOutcome,
-    Capacity,
-    PoolMember,
-    PoolTask,
-    TaskPhase,
-    task_from_dict,
-    task_to_dict,
-)
+from penstock.pool.model import AttemptOutcome, Capacity, PoolMember, PoolTask, TaskPhase, task_to_dict
 from penstock.pool.placement import PoolPlacement
+from penstock.pool.taskjson import task_from_dict
 from penstock.pool.upkeep import PoolRetention, Upkeep
 
 __all__ = ["PoolDoor", "PoolScheduler"]

@@ -24,8 +24,9 @@ from penstock.pool import link
 from penstock.pool.executor import Ended
 from penstock.pool.folder import PoolFolder
 from penstock.pool.holding import HeldTasks, Terms
-from penstock.pool.model import AttemptOutcome, task_from_dict
+from penstock.pool.model import AttemptOutcome
 from penstock.pool.signals import Whom
+from penstock.pool.taskjson import task_from_dict
 
 __all__ = ["CONNECT", "Service"]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.errors import UserError
-from penstock.pool.model import task_from_dict, task_to_dict
+from penstock.pool.model import task_to_dict
+from penstock.pool.taskjson import task_from_dict
 from penstock.values.lines import split_lines
 
 __all__ = ["read_tasks", "task_of_options"]

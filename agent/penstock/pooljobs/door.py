@@ -32,7 +32,8 @@ from penstock.pool.jobenv import exported
 from penstock.pool.jobfiles import JobFiles
 from penstock.pool.jobqueue import job_number
 from penstock.pool.machine import Kill, Machine, SignalAttempt, TaskEntry
-from penstock.pool.model import PoolTask, task_from_dict, task_to_dict
+from penstock.pool.model import PoolTask, task_to_dict
+from penstock.pool.taskjson import task_from_dict
 from penstock.pool.terms import JobTerms
 from penstock.pooljobs import order, sacct, squeue
 from penstock.pooljobs.conditions import SlurmJobs

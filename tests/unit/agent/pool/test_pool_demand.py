@@ -20,8 +20,9 @@ from penstock.pool.demand import (
     demand_from_dict,
 )
 from penstock.pool.machine import Machine
-from penstock.pool.model import AttemptOutcome, Capacity, PoolMember, PoolTask, Use, task_from_dict
+from penstock.pool.model import AttemptOutcome, Capacity, PoolMember, PoolTask, Use
 from penstock.pool.placement import Pack
+from penstock.pool.taskjson import task_from_dict
 
 
 def task(**more: object) -> PoolTask:

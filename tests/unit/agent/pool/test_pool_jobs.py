@@ -14,17 +14,9 @@ from penstock.fronts.step import POOL_JOB
 from penstock.pool.filenames import error_name, input_name, output_name
 from penstock.pool.jobenv import exported, job_environment
 from penstock.pool.machine import Machine, StartAttempt
-from penstock.pool.model import (
-    AttemptOutcome,
-    Capacity,
-    PoolMember,
-    PoolTask,
-    TaskPhase,
-    Use,
-    task_from_dict,
-    task_to_dict,
-)
+from penstock.pool.model import AttemptOutcome, Capacity, PoolMember, PoolTask, TaskPhase, Use, task_to_dict
 from penstock.pool.placement import Pack
+from penstock.pool.taskjson import task_from_dict
 from penstock.pool.terms import FIRST_JOB, AfterJob, WaitReason
 from penstock.pool.waiting import ConditionVerdict, OtherJob, dependency_verdict, wait_reason
 

@@ -15,18 +15,10 @@ from penstock.errors import NotFound, StoreError, UserError
 from penstock.pool import report
 from penstock.pool.journal import Journal, read_journal
 from penstock.pool.machine import Kill, Machine, StartAttempt
-from penstock.pool.model import (
-    AttemptOutcome,
-    Capacity,
-    PoolMember,
-    PoolTask,
-    TaskPhase,
-    Use,
-    task_from_dict,
-    task_to_dict,
-)
+from penstock.pool.model import AttemptOutcome, Capacity, PoolMember, PoolTask, TaskPhase, Use, task_to_dict
 from penstock.pool.placement import Pack, _best, _longest_first, shape_of
 from penstock.pool.taskfile import read_tasks
+from penstock.pool.taskjson import task_from_dict
 
 
 def task(**more: object) -> PoolTask:
