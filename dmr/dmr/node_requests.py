@@ -72,8 +72,8 @@ class NodeRequests:
 
     async def _finish(self, argv: list[str], limit: float) -> str:
         """What it wrote to stderr, ended softly when its time is over: salloc withdraws its request then."""
-        try:
-            process = await asyncio.create_subprocess_exec(
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
                 *argv,
                 env=self._environ,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -81,6 +81,13 @@ class NodeRequests:
                 stderr=asyncio.subprocess.PIPE,
                 process_group=0,
             )
+        )
+        try:
+            try:
+                process = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                # Cancelled while it starts, asyncio would kill it, and Slurm would grant what it has asked for.
+                process, limit = await starting, 0.0
         except OSError as error:
             return f"{argv[0]}: {error}"
         reading = asyncio.ensure_future(process.communicate())

@@ -126,6 +126,36 @@ def test_a_request_that_waits_is_withdrawn_after_its_patience_and_at_the_end(slu
     assert calls(slurm)[1:] == ["listens", "withdrawn"]
 
 
+def test_a_request_that_is_withdrawn_while_it_starts_is_not_killed(slurm, monkeypatch):
+    """salloc that is killed takes nothing back: Slurm would grant nodes that nobody uses."""
+    (slurm / "do").write_text(
+        f"trap 'echo withdrawn >>{slurm}/calls; exit 1' TERM\n"
+        f"echo listens >>{slurm}/calls\n"
+        "for i in {1..600}; do sleep 0.1; done\n"
+    )
+    started = asyncio.create_subprocess_exec
+
+    async def slowly(*argv, **how):
+        process = await started(*argv, **how)
+        try:
+            await asyncio.sleep(1.0)
+        except asyncio.CancelledError:
+            process.kill()
+            raise
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", slowly)
+
+    async def run():
+        requests = NodeRequests(os.environ)
+        requests.run(wire.NodeRequest(name="penstock-7-a", node_count=1, time_limit=60.0, patience=60.0))
+        await until(lambda: len(calls(slurm)) >= 2)
+        await requests.close()
+
+    asyncio.run(run())
+    assert calls(slurm)[1:] == ["listens", "withdrawn"]
+
+
 def test_the_launcher_asks_for_nodes_for_its_own_job_only(slurm):
     (slurm / "do").write_text("echo 'salloc: Granted job allocation 12' >&2\n")
 
