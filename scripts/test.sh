@@ -187,12 +187,12 @@ releases() {
 }
 # Each lane takes the next kind that nobody has taken, so what takes longest stands first. The first lane is seen as it
 # goes, what the others print at the end.
-first=(slurm_s_to_z mpi slurm_a_to_i unit_others pool_jobs unit_agent_i_to_p releases)
+first=(slurm_s_to_z mpi slurm_a_to_i unit_others unit_agent_i_to_p unit_agent_a_to_h pool_jobs releases)
 if [ -z "$and_not_long" ]; then
     first=(slurm_s_to_z releases crashes bounds bounds_24_11 bounds_26_05 resizes companion mpi slurm_a_to_i unit_others)
-    first+=(pool_jobs unit_agent_i_to_p commands)
+    first+=(pool_jobs unit_agent_i_to_p commands unit_agent_a_to_h)
 fi
-kinds=("${first[@]}" unit_agent_a_to_h slurm_j_to_r contract behaviours unit_agent_q_to_z limits check)
+kinds=("${first[@]}" slurm_j_to_r contract behaviours unit_agent_q_to_z limits check)
 if [ "${#wanted[@]}" -gt 0 ]; then
     for part in "${wanted[@]}"; do
         case " ${kinds[*]} stress " in *" $part "*) continue ;; esac

@@ -160,6 +160,7 @@ def test_a_program_that_ends_without_a_word(mpirun, tmp_path: Path, key: credent
     assert [r.epoch for r in agent.of(wire.Refuse)] == [1]
 
 
+@pytest.mark.long
 def test_the_program_changes_its_mind(ahead, tmp_path: Path, key: credential.Key) -> None:
     """What is coming is not wanted any more: it is given up, and what is offered next is taken up."""
     script = program(tmp_path, body="if step == 5 and app.comm.size == 2: app.want(1, 3)")
@@ -176,6 +177,7 @@ def test_the_program_changes_its_mind(ahead, tmp_path: Path, key: credential.Key
     assert "cannot be resized" not in ahead.stderr, "nothing is wrong"
 
 
+@pytest.mark.long
 def test_the_agent_takes_it_back(ahead, tmp_path: Path, key: credential.Key) -> None:
     """Its answer to the question whether the offer still stands; the program goes on, and takes the next one up."""
     script = program(tmp_path, before="if os.environ.get('DMR_TICKET') and not os.path.exists('late'): time.sleep(2.5)")

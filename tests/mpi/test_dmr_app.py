@@ -102,6 +102,7 @@ tell("end", app.comm.size, rank, app["steps"] == list(range(20)))
     assert [c.steps_left for c in agent.of(wire.Check)] == list(range(19, 0, -1))
 
 
+@pytest.mark.long
 def test_resizes_without_a_step_between_them(mpirun, tmp_path: Path, key: credential.Key) -> None:
     script = program(
         tmp_path,

@@ -103,6 +103,7 @@ def test_by_every_method_with_the_launcher(mpirun, tmp_path: Path, key: credenti
     assert np.load(tmp_path / "result.npy").tobytes() == expected.tobytes()
 
 
+@pytest.mark.long
 def test_heat_leaves_no_rank_without_a_place_on_the_plate(mpirun, tmp_path: Path, key: credential.Key) -> None:
     done = mpirun(4, "-m", "dmr.examples.heat", "--rows=1", "--cols=8", "--steps=3", time_limit=30)
     assert done.returncode == 2 and "a plate of 1 x 8 is for 1 rank at most" in done.stderr, done.stderr
@@ -127,6 +128,7 @@ def test_conjugate_gradients_but_for_the_rounding(mpirun, tmp_path: Path, key: c
     assert end["event"] == "end" and end["residual"] > 1e-6, "a converged solution would hide lost steps"
 
 
+@pytest.mark.long
 def test_flexible_sleep_finds_its_data_in_place(mpirun, tmp_path: Path, key: credential.Key) -> None:
     with FakeAgent(key, (5, 2)) as agent:
         run(mpirun, 3, SLEEP, "--factor=1", agent=agent.address)

@@ -22,7 +22,7 @@ CASES = (
     "arrays_of_indices",
     "random_owners",
 )
-LONG = ("arrays_of_indices", "memory", "pairs")
+LONG = ("arrays_of_indices", "csr_matrices", "memory", "orders", "pairs", "random_owners")
 
 
 def moves(mpirun, *cases: str, time_limit: float = 150.0) -> None:
@@ -37,6 +37,7 @@ def test_everything_arrives_where_it_belongs(mpirun, case: str) -> None:
     moves(mpirun, case)
 
 
+@pytest.mark.long
 def test_what_arrives_after_all_was_given_up_harms_nothing(mpirun, tmp_path: Path) -> None:
     """Old ranks that stay go on with other data: MPI may still write what was under way, but not into that."""
     done = mpirun(3, str(Path(PROGRAM).with_name("dmr_lost.py")), time_limit=60)

@@ -94,6 +94,7 @@ def test_resizes(
     assert (last.size, last.per_node, last.epoch) == (sizes[-1], per_node, len(sizes))
 
 
+@pytest.mark.long
 def test_new_ranks_are_placed_on_the_nodes_in_order(mpirun, tmp_path: Path, key: credential.Key) -> None:
     program = wrapper(
         tmp_path,

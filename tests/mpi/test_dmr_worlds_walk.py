@@ -153,6 +153,7 @@ def test_the_launcher_ends_as_its_program_does(mpirun: Run) -> None:
     assert mpirun(2, "-c", "raise SystemExit(9)", launched=True).returncode == 9
 
 
+@pytest.mark.long
 def test_restarting_there_and_back(mpirun: Run, tmp_path: Path) -> None:
     way = ["1:n1,n2,n3", "2:n1,n2", "1:n1"]
     done = mpirun(2, WALKING, "restart", *way, launched=True, options=["-hosts", "n1,n2", "-ppn", "1"])

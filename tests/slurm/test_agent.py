@@ -58,6 +58,7 @@ def test_a_workflow_completes_in_order_and_accounting_agrees(make_agent, begun, 
     assert agent.stop() == 0
 
 
+@pytest.mark.long
 def test_a_paused_agent_submits_nothing_also_after_a_restart_and_goes_on_when_resumed(make_agent, begun):
     agent = make_agent().start()
     number = agent.submit(chain(4, 1), "perstage")

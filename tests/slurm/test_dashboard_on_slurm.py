@@ -95,6 +95,7 @@ def test_the_page_shows_what_slurm_and_the_agent_do(cluster, agent, tmp_path):
         assert tab.complaints() == []
 
 
+@pytest.mark.long
 def test_somebody_else_sees_what_is_theirs_and_nothing_of_the_rest(cluster, agent):
     agent.submit(WORKFLOW, "perstage")
     own = submit(cluster, "bob", "-N1", "-t", "20")

@@ -76,7 +76,7 @@ def settled(desk: Desk, name: str, seconds: float = 100.0) -> dict[str, Any]:
         time.sleep(1)
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_stages_that_their_owner_submits(make_agent, moment: float) -> None:
     desk = Desk(make_agent().start())
@@ -118,7 +118,7 @@ def test_stages_that_the_agent_submits(make_agent, moment: float) -> None:
     assert looks_of(desk, plain) == before, plain
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_cancel_takes_only_its_own(make_agent, moment: float) -> None:
     """A user's own command, while no agent looks: only what the workflow's jobs were is cancelled."""

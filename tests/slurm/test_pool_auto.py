@@ -143,6 +143,7 @@ def test_an_agent_that_is_killed_goes_on_where_it_was(auto: AutoPool):
     auto.until(lambda: not auto.rows())
 
 
+@pytest.mark.long
 def test_what_slurm_refuses_is_said_with_its_words(enforcing: Cluster):
     auto = AutoPool(enforcing)
     try:

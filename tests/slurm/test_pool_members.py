@@ -28,6 +28,7 @@ def pool(another: Cluster) -> Iterator[SlurmPool]:
     it.down()
 
 
+@pytest.mark.long_elsewhere
 def test_all_nodes_join_from_within_a_step_without_gpus_and_go_on_when_one_is_killed(pool: SlurmPool):
     pool.start()
     file = pool.place / "join.sh"

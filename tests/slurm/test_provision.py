@@ -82,6 +82,7 @@ def a_job_of_the_past(cluster: Cluster) -> None:
     until(lambda: cluster.run_as("alice", asked).stdout.strip(), "a job of alice's in accounting")
 
 
+@pytest.mark.long
 def test_what_any_user_sees(queue: Cluster) -> None:
     desk = Desk(queue, "alice")
     rows = desk.told("slots")["slots"]
@@ -188,6 +189,7 @@ def test_who_may_not_reserve_gets_a_chain_of_jobs_that_runs_to_its_end(queue: Cl
     assert json.loads(held.stdout)["holds"] == [] and "No reservations" in Desk(queue, "alice").reservations()
 
 
+@pytest.mark.long
 def test_who_may_only_ask_for_slots_has_jobs_in_the_queue_meanwhile(queue: Cluster) -> None:
     desk = Desk(queue, "alice")
     key, asked = desk.home / "request.key", desk.home / "asked"
@@ -306,6 +308,7 @@ def test_advice_goes_by_the_memory_that_accounting_has(sweep: None) -> None:
         cluster.down()
 
 
+@pytest.mark.long
 def test_the_ledger_books_what_the_plan_says(queue: Cluster) -> None:
     desk = Desk(queue, "operator")
     desk.write("flow.yaml", FLOW)

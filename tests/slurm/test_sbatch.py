@@ -57,7 +57,7 @@ def test_it_says_and_ends_as_sbatch_does(make_agent):
 
 
 @pytest.mark.parametrize("with_agent", [False, True])
-@pytest.mark.few(1)
+@pytest.mark.long
 def test_equal_scripts_are_stages_of_one_workflow_and_may_be_named_by_their_jobs(make_agent, with_agent):
     site = make_agent()
     if with_agent:
@@ -102,6 +102,7 @@ def test_a_workflow_waits_for_stages_that_are_said_to_come(make_agent):
     assert desk.run("penstock", "more", "late", "soon").returncode == 2
 
 
+@pytest.mark.long
 def test_a_malleable_job_starts_on_what_is_free(make_agent, cluster):
     busy = ["sbatch", "--parsable", "-N5", "-t5", "-o", "/dev/null", "--wrap", "sleep 60"]
     rival = cluster.run_as("bob", busy, check=True).stdout.strip()
@@ -124,6 +125,7 @@ def test_a_malleable_job_starts_on_what_is_free(make_agent, cluster):
     assert nodes(said) == "PENDING 2"
 
 
+@pytest.mark.long
 def test_of_an_array_only_the_tasks_that_failed_run_again(make_agent):
     desk = Desk(make_agent())
     only = "[ -e task.may-pass ] || [ $SLURM_ARRAY_TASK_ID -ne 1 ]"

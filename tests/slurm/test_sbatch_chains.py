@@ -200,10 +200,8 @@ def test_without_an_agent_nothing_waits_for_one_and_a_tick_takes_it_up(site):
     assert (run["phase"], len(run["stages"])) == ("completed", 6)
 
 
-@pytest.mark.long_elsewhere
-@pytest.mark.parametrize(
-    "agent", [pytest.param(True, id="agent"), pytest.param(False, id="ticks", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("agent", [True, False], ids=["agent", "ticks"])
 def test_a_failed_job_is_submitted_again_and_what_waits_follows_it(site, agent):
     if agent:
         site.start()

@@ -188,6 +188,7 @@ def test_interrupted_it_leaves_nothing_in_the_queue(alone, snakemake):
     alone.until(lambda: not queue(alone), "an empty queue")
 
 
+@pytest.mark.long
 def test_killed_and_started_again_it_takes_up_the_job_that_runs(alone, snakemake):
     since = time.time()
     flow = Flow(alone, snakemake, alone.folder / "work", CHAIN.replace("sleep 8", "sleep 25"))
@@ -281,6 +282,7 @@ rule long:
 """
 
 
+@pytest.mark.long
 def test_slurm_extra_may_not_take_away_what_a_job_is_found_again_by(alone, snakemake):
     since = time.time()
     flow = Flow(alone, snakemake, alone.folder / "work", EXTRA)

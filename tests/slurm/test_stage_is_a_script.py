@@ -116,6 +116,7 @@ def limits_of(folder: Path, job: int) -> dict[str, str]:
     return {w.partition("=")[0]: w.partition("=")[2] for w in text.split() if w.partition("=")[0] in LIMITS}
 
 
+@pytest.mark.long_elsewhere
 def test_a_stage_is_a_job_script(site, agent, folder):
     own = {"PROBE": "a b\n\tc 'd' \"e\" $HOME ü", "PROBE_SECRET": "s3cret", "TMPDIR": "/var/tmp"}
     write(site, folder / "s.sh", HEAD.replace("#SBATCH", PAGES + "#SBATCH", 1) + BODY)

@@ -7,7 +7,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from penstock.host.gate import ConnectionBounds, Gate
 from penstock.host.logs import get_logger
@@ -122,4 +122,6 @@ async def streams(
     try:
         yield reader, writer
     finally:
-        transport.abort()
+        # In Python 3.11 a TLS transport that was closed twice has lost what it would abort.
+        with suppress(AttributeError):
+            transport.abort()

@@ -125,6 +125,7 @@ async def test_a_pass_serves_every_user_and_nobody_more_than_the_budget(tmp_path
     assert len(first) == 10
 
 
+@pytest.mark.long
 @virtual
 async def test_unseen_jobs_are_asked_for_a_bounded_number_of_times_and_given_up_with_a_reason(tmp_path, monkeypatch):
     site = Site(tmp_path, lookups=300)

@@ -189,6 +189,7 @@ def test_a_workflow_goes_through_by_ticks_and_each_does_little(site):
     assert "submit a at once" in site.run("explain", "w1").stdout
 
 
+@pytest.mark.long
 def test_a_tick_steps_back_where_somebody_has_the_state_folder(site):
     lock = lock_state(site.folder / "agent")
     try:

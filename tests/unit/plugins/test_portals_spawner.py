@@ -11,7 +11,7 @@ import pytest
 from environments import environment
 from portal import PORTALS
 
-pytestmark = pytest.mark.timeout(600, func_only=True)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600, func_only=True)]
 
 READY = os.environ.get("PENSTOCK_TEST_JUPYTERHUB", "")
 # As tests/slurm/test_portals.py has it, so that one environment does for both.

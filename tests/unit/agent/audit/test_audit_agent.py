@@ -157,6 +157,7 @@ def test_the_story_of_pause_resume_submission_cancel_and_retry_is_all_there(ever
     assert "penstock audit --verify" in site.run("audit").stderr
 
 
+@pytest.mark.long
 def test_an_end_that_is_cut_off_while_the_agent_is_away_is_found_and_on_record(everybodys):
     site, folder = everybodys, everybodys.folder / "agent"
     for n in range(5):

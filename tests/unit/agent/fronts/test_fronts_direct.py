@@ -65,7 +65,7 @@ def test_the_second_time_it_is_short_and_all_is_as_before(environ, tmp_path):
     (tmp_path / "a.sh").write_text("#!/bin/sh\n#SBATCH -J align\n")
     loads = """import sys; from penstock.cli import main
 try: main()
-finally: print('pydantic' in sys.modules, file=sys.stderr)"""
+finally: print('rich' in sys.modules, file=sys.stderr)"""
     said = []
     for _ in range(2):
         words = [sys.executable, "-c", loads, "sbatch", "a.sh"]

@@ -339,7 +339,7 @@ def test_an_agent_of_another_user_is_not_believed(munge, tmp_path, monkeypatch):
         real = files.published(tmp_path)
         assert real is not None
         other = Card(**{**{f: getattr(real, f) for f in real.__slots__}, "uid": real.uid + 1})
-        monkeypatch.setattr("penstock.ipc.client.published", lambda _folder: other)
+        monkeypatch.setattr("penstock.ipc.remote.published", lambda _folder: other)
         with pytest.raises(AgentUnavailable, match="could not prove that it is that agent: it runs as user id"):
             site.ask()
     finally:

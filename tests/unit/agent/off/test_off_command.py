@@ -101,6 +101,7 @@ def test_what_is_submitted_while_all_is_off_is_told_so(site: AgentSite) -> None:
     said(agent.run("on"))
 
 
+@pytest.mark.long
 def test_off_and_on_without_an_agent_and_killed_in_between(site: AgentSite) -> None:
     agent = fresh(site)
     said(agent.run("submit", "w.yaml", "--strategy", "perstage"))
@@ -121,6 +122,7 @@ def test_off_and_on_without_an_agent_and_killed_in_between(site: AgentSite) -> N
     agent.until(lambda: ask(agent.socket, "status")["workflows"][-1]["phase"] == "completed", "the workflow's end")
 
 
+@pytest.mark.long
 def test_where_there_never_was_anything_there_is_nothing_to_do(site: AgentSite, tmp_path: Path) -> None:
     state = tmp_path / "none"
     for words in (["off"], ["off", "--dry-run"], ["on"]):

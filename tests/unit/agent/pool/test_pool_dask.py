@@ -84,6 +84,7 @@ def test_tasks_of_dask_have_the_cores_that_tasks_of_the_pool_do_not_hold(live: L
         assert third.result(LIMIT) == 20
 
 
+@pytest.mark.long
 def test_a_member_that_joins_later_takes_from_what_waits_on_others(live: Live, monkeypatch):
     monkeypatch.setenv("PENSTOCK_POOL__FOLDER", str(live.folder))
     live.start()
@@ -130,6 +131,7 @@ def test_a_function_whose_package_is_missing_fails_and_says_so(live: Live, monke
     assert [m["address"] for m in live.status()["members"]] == [member["address"]]
 
 
+@pytest.mark.long
 def test_other_releases_of_a_library_are_told_of(live: Live):
     """By Dask, which asks each side's Python what is installed."""
     live.start()

@@ -174,6 +174,7 @@ def test_members_and_scheduler_are_killed_and_no_task_is_lost(live: Live):
     assert second.wait(LIMIT) == 0
 
 
+@pytest.mark.long
 def test_what_ended_while_no_scheduler_was_there_is_told_to_the_next(live: Live):
     scheduler = live.start()
     live.join(3)
@@ -207,6 +208,7 @@ def test_a_member_that_was_given_up_ends_what_others_run(live: Live):
     assert done(live) == [1], "by the second member alone"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
 def test_with_a_full_disk_nothing_is_started_or_lost_until_there_is_room(live: Live):
     live.folder.mkdir(mode=0o700)
@@ -317,6 +319,7 @@ def test_one_that_is_told_to_leave_lets_its_tasks_end_and_takes_no_more(live: Li
     assert not ends(live, "lost") and not ends(live, "failed")
 
 
+@pytest.mark.long
 def test_one_leaves_before_its_allocation_ends_and_when_idle(live: Live):
     live.start()
     both = [live.begin("join", "--here", "--cores", "1", *more) for more in (("--left", "40"), ("--idle", "1"))]
@@ -414,6 +417,7 @@ def test_python_functions(live: Live, monkeypatch):
         pool.submit(int, task={"core": 1})
 
 
+@pytest.mark.long
 def test_as_an_executor_of_the_standard_library(live: Live, monkeypatch):
     from penstock.pool.futures import PoolExecutor
 
@@ -494,6 +498,7 @@ def test_nobody_gets_in_without_the_key_of_the_pool(live: Live):
     assert done.returncode != 0
 
 
+@pytest.mark.long
 def test_a_scheduler_that_is_killed_after_its_log_was_made_shorter_has_forgotten_only_what_it_may(live: Live):
     live.environment["PENSTOCK_POOL__KEEP_TASKS"] = "20"
     killed = live.start()

@@ -86,8 +86,8 @@ def test_the_owner_is_answered_during_an_attack(opened, kind):
 
 
 def test_who_does_not_prove_to_be_the_owner_is_sent_away(opened, monkeypatch):
-    monkeypatch.setattr(module, "_HANDSHAKE", 0.5)
-    with socket.create_connection(opened.address, 60) as silent:
+    with monkeypatch.context() as hasty, socket.create_connection(opened.address, 60) as silent:
+        hasty.setattr(module, "_HANDSHAKE", 0.5)
         assert silent.recv(1) == b""
     until(lambda: len(opened.door._guests) == 0, "its place to be free")
     assert answered(opened)

@@ -460,5 +460,5 @@ def test_the_backend_that_the_configuration_names(monkeypatch):
     assert "not on PATH" in why_no_commands(configured())
     assert "never" in why_no_commands(configured(commands="never"))
     for wrong in ({"url": "ftp://x"}, {"token_file": "/t", "token_command": ["x"]}, {"settings": {"A": [1]}}):
-        with pytest.raises(ValueError, match="rest"):
+        with pytest.raises(ConfigError, match="rest"):
             configured(**wrong)

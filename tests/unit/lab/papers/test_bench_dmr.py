@@ -108,6 +108,7 @@ def outcomes():
     return found
 
 
+@pytest.mark.long
 def test_malleable_jobs_wait_less_than_fixed_ones(outcomes):
     table = {(row.jobs, row.version): row for row in table4.rows(outcomes)}
     for jobs in SIZES:

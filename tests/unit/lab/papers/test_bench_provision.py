@@ -7,6 +7,8 @@ import random
 import statistics
 from functools import partial
 
+import pytest
+
 from penstock.future.plan import make_plan
 from penstock.provision.dag import one_site
 from penstock.provision.orders import free_plans
@@ -244,6 +246,7 @@ def test_slots_move_up_when_others_end_early_and_nobody_is_delayed_by_it():
     assert moved.finish() == 400 + 120
 
 
+@pytest.mark.long
 def test_the_parts_of_plans_on_free_slots(monkeypatch):
     jobs = [(60 * i, 900 + 37 * i % 1200, 1 + i * 7 % 40, 3600) for i in range(200)]
     for module in (provision_front, provision_practice):

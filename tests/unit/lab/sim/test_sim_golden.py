@@ -145,7 +145,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("key", "ties"), CASES)
-@pytest.mark.few(12)
+@pytest.mark.few(6)
 def test_every_wait_is_reproduced(key, ties):
     log, procs, keep, estimates, policy, _ = parse(key)
     trace = trace_of(log, procs, keep, estimates)

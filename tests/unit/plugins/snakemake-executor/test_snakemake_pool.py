@@ -83,6 +83,7 @@ rule other:
 """
 
 
+@pytest.mark.long
 def test_a_job_that_fails_is_tried_again_and_said_with_what_it_wrote(snakes):
     snakes.write(FAILING)
     done = snakes.snakemake("--keep-going")
@@ -97,6 +98,7 @@ def test_a_job_that_fails_is_tried_again_and_said_with_what_it_wrote(snakes):
     snakes.idle()
 
 
+@pytest.mark.long
 def test_a_command_that_is_not_there_is_said(snakes):
     snakes.write('rule one:\n    output: "out"\n    shell: "nosuchcommand > {output}"\n')
     done = snakes.snakemake()
@@ -104,6 +106,7 @@ def test_a_command_that_is_not_there_is_said(snakes):
     assert "nosuchcommand: command not found" in done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_function_of_the_users_that_fails_ends_its_job_alone(snakes):
     snakes.write(
         'rule all:\n    input: "a", "b"\n'
