@@ -27,17 +27,18 @@ def cancel(workflow: str, as_json: bool) -> None:
     """Cancel a workflow and its jobs. WORKFLOW is a number, wN, or a name."""
     config = load()
     run = find(shown(answered(config)), workflow)
-    if run.final:
+    jobs = list(run.owned.jobs()) if run.owned else []
+    if run.final and not jobs:  # of one that has failed, Slurm may hold a job for another run
         raise Infeasible(f"no running workflow {run.label}: it is {run.phase}")
-    jobs, failed, unwritten = [], [], ""
+    failed, unwritten = [], ""
     if run.reserved:
         from penstock.cli.reserve import give_up  # slow to load
 
         give_up(run.name)
         jobs = [stage.job for stage in run.stages if stage.job is not None]
-    else:
+    elif not run.final:
         unwritten = (ask_or_leave(config, "cancel", {"run": run.number}) or {}).get("unwritten", "")
-    if run.owned and (jobs := list(run.owned.jobs())):
+    if run.owned and jobs:
         from penstock.cli.backends import cancel_all  # slow to load
 
         failed = asyncio.run(cancel_all(config, [known_job(run.owned, job, run.owned.uid) for job in jobs]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -14,7 +15,7 @@ from stored_states import owners_run
 from penstock.cli import cli, runs, workflows
 from penstock.errors import SlurmUnavailable
 from penstock.workflow.documents import run_to_dict
-from penstock.workflow.state import Own, StagePhase, StageRun
+from penstock.workflow.state import Own, RunPhase, StagePhase, StageRun
 from penstock_lab.mock.backend import virtual_cluster
 
 COUNT = 900
@@ -44,13 +45,15 @@ class Counted:
 
 
 @pytest.fixture
-def slurm(tmp_path, monkeypatch):
-    """Of a user whose workflow of 900 jobs was in a queue that has forgotten all of them."""
+def slurm(request, tmp_path, monkeypatch):
+    """Of a user whose workflow (of 900 jobs) was in a queue that has forgotten all of them."""
     config = tmp_path / "penstock.yaml"
     config.write_text(yaml.safe_dump({"agent": {"state_dir": str(tmp_path / "state")}}))
     monkeypatch.setenv("PENSTOCK_CONFIG", str(config))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "own"))
-    run = run_to_dict(owners_run(1, STAGES, os.geteuid(), name="large", submitted_at=1e9))
+    failed = getattr(request, "param", ())
+    run = owners_run(1, failed or STAGES, os.geteuid(), name="large", submitted_at=1e9)
+    run = run_to_dict(replace(run, phase=RunPhase.FAILED) if failed else run)
     kinds = {"malleable": [], "moldable": [], "jobs": [], "resizes": []}
     answer = {"now": 1e9, "problems": [], "paused_until": 0.0, "workflows": [run], **kinds}
     monkeypatch.setattr(runs, "ask_or_read", lambda *_arguments, **_more: answer)
@@ -71,3 +74,19 @@ def test_where_slurm_does_not_answer_the_line_can_be_read(slurm):
     done = CliRunner().invoke(cli, ["cancel", "large"])
     assert done.exit_code != 0 and "slurmctld gave no answer" in str(done.exception)
     assert len(str(done.exception)) < 300
+
+
+HELD = StageRun("s0", (), StagePhase.FAILED, job=1000, submitted=1e9, own=Own(), slurm_state="REQUEUE_HOLD")
+
+
+@pytest.mark.parametrize("slurm", [(HELD,)], indirect=True)
+def test_of_a_workflow_that_has_failed_what_slurm_holds_for_another_run_is_cancelled(slurm):
+    done = CliRunner().invoke(cli, ["cancel", "large"], catch_exceptions=False)
+    assert (done.exit_code, done.output) == (0, "Workflow 1 is being cancelled\n")
+    assert slurm.asked.total() > slurm.asked["close"], "Slurm is asked for that job"
+
+
+@pytest.mark.parametrize("slurm", [(replace(HELD, slurm_state="FAILED"),)], indirect=True)
+def test_a_workflow_that_has_ended_is_not_cancelled(slurm):
+    done = CliRunner().invoke(cli, ["cancel", "large"])
+    assert "no running workflow 1: it is failed" in str(done.exception)
