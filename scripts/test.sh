@@ -96,9 +96,12 @@ check() {
     echo "== style, types, import rules"
     scripts/check.sh || status=1
 }
-# Half an hour by themselves on each release, so that with --all they are parts of their own.
-table=tests/slurm/test_verdict_table.py lost=tests/slurm/test_lost_seconds.py apart=()
-if [ -z "$and_not_long" ]; then apart=("--deselect=$table" "--deselect=$lost"); fi
+# Up to half an hour by themselves, so that with --all they are parts of their own: each act against each bound, numbers
+# given out again, every command that a page shows, every measurement at its smallest size.
+table=tests/slurm/test_verdict_table.py lost=tests/slurm/test_lost_seconds.py
+pages=tests/unit/project/test_docs_commands.py measured=tests/unit/lab/bench/test_bench_commands.py
+apart=()
+if [ -z "$and_not_long" ]; then for one in "$table" "$lost" "$pages" "$measured"; do apart+=("--deselect=$one"); done; fi
 bounds() {
     run "each act against each bound" "$table" -m "not release"
 }
@@ -125,15 +128,18 @@ unit_agent_q_to_z() {
     run "unit tests of the agent, q to z" tests/unit/agent/[!a-p]*/ -m "not mpi and not release$and_not_long"
 }
 unit_others() {
-    local others=()
-    if [ -z "$and_not_long" ]; then others=("${shown[@]/#/--deselect=}"); fi
-    run "other unit tests" tests/unit/{dmr,lab,plugins,project} "${others[@]}" -m "not mpi and not release$and_not_long"
+    run "other unit tests" tests/unit/{dmr,plugins,project} "${apart[@]}" -m "not mpi and not release$and_not_long"
 }
-# Every command that a page shows, and every measurement that it names at its smallest size, one after the other.
-shown=(tests/unit/project/test_docs_commands.py tests/unit/lab/bench/test_bench_commands.py)
+unit_lab() {
+    run "unit tests of the laboratory" tests/unit/lab "${apart[@]}" -m "not mpi and not release$and_not_long"
+}
 commands() {
     until [ -e "$work/built" ]; do sleep 1; done
-    run "commands of the pages" "${shown[@]}"
+    run "commands of the pages" "$pages"
+}
+measurements() {
+    until [ -e "$work/built" ]; do sleep 1; done
+    run "measurements at their smallest" "$measured"
 }
 mpi() {
     local others=()
@@ -187,10 +193,10 @@ releases() {
 }
 # Each lane takes the next kind that nobody has taken, so what takes longest stands first. The first lane is seen as it
 # goes, what the others print at the end.
-first=(slurm_s_to_z mpi slurm_a_to_i unit_others unit_agent_i_to_p unit_agent_a_to_h pool_jobs releases)
+first=(slurm_s_to_z mpi unit_agent_i_to_p slurm_a_to_i unit_lab unit_agent_a_to_h unit_others releases pool_jobs)
 if [ -z "$and_not_long" ]; then
     first=(slurm_s_to_z releases crashes bounds bounds_24_11 bounds_26_05 resizes companion mpi slurm_a_to_i unit_others)
-    first+=(pool_jobs unit_agent_i_to_p commands unit_agent_a_to_h)
+    first+=(pool_jobs unit_agent_i_to_p measurements commands unit_agent_a_to_h unit_lab)
 fi
 kinds=("${first[@]}" slurm_j_to_r contract behaviours unit_agent_q_to_z limits check)
 if [ "${#wanted[@]}" -gt 0 ]; then

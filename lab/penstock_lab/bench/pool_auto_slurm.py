@@ -72,7 +72,7 @@ def rivals_of(seed: int, load: float, before: int, slower: float = 1.0) -> Itera
 
 
 @contextmanager
-def rivals(world: World, seed: int, load: float = LOAD, before: int = BEFORE, slower: float = 1.0) -> Iterator[None]:
+def rivals(world: World, seed: int, load: float, before: int, slower: float = 1.0) -> Iterator[None]:
     """Bob's jobs arrive until this ends: so many at once, then as many as the nodes could run at this load."""
     over = threading.Event()
 
@@ -236,7 +236,7 @@ def measure(seed: int, way: str) -> PoolOutcome:
         file = world.place / "tasks.jsonl"
         lines = [{"command": ["sleep", f"{s:.2f}"], "time": f"{SAID:g}s", "workdir": "/tmp"} for s in seconds]
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        with agent(world), rivals(world, seed):
+        with agent(world), rivals(world, seed, LOAD, BEFORE):
             world.run([*COMMAND, "start", "--detach"])
             look = {
                 HQ[0]: partial(hyperqueue, world, 1),

@@ -48,6 +48,7 @@ NOT_HERE = {
     "sbatch": "no Slurm that sbatch could reach",
     "select": "no profile, and no partition that fits",
     "elastic": "no Slurm that sbatch could reach",
+    "explain 4711": "no job of that number",
     "simulate swf": "no log",
     "slots -p batch": "no partition of that name",
     "stage": "no site of that name",

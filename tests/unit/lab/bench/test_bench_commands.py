@@ -44,7 +44,7 @@ class Small:
     def program(self) -> str:
         """Runs it as `python -m` does."""
         lines = [f"import importlib, sys; module = importlib.import_module({self.module!r})"]
-        lines += [f"module.{constant}" for constant in self.constants]
+        lines += [f"assert hasattr(module, {constant.split()[0]!r}); module.{constant}" for constant in self.constants]
         return "\n".join([*lines, f"sys.argv = ['it', *{self.options.split()!r}]", "sys.exit(module.main())"])
 
 
@@ -87,14 +87,14 @@ SMALLEST = [
         "--out FOLDER/rounds.jsonl --rounds 1 --at-once 1",
         "of the idle node time held",
         ON_SLURM,
-        ("WARM, LASTS, _SLOWER_LASTS = 30.0, 60.0, 60.0",),
+        ("WARM = 10.0", "LASTS = 60.0", "_SLOWER_LASTS = 60.0", "LOAD = 0.2", "BEFORE = 0"),
     ),
     Small(
         "bench.pool_auto_slurm",
         "--out FOLDER/rounds.jsonl --rounds 1 --at-once 1",
         "goal: idle at most",
         ON_SLURM,
-        ("WARM, TASKS, BEFORE = 10.0, 8, 2",),
+        ("WARM = 10.0", "TASKS = 8", "LOAD = 0.2", "BEFORE = 1"),
     ),
     Small("bench.restarts_slurm", "--out FOLDER/rounds.jsonl --rounds 1 --minutes 1", "goal: nothing wrong", ON_SLURM),
     Small("soak.__main__", "--days 0.02", "seed"),
