@@ -27,6 +27,7 @@ from penstock.core.verdicts import FRESH, PASSING, Verdicts
 from penstock.errors import (
     LeaseLost,
     LeftAlone,
+    NoCluster,
     NotFound,
     NotNow,
     NotPermitted,
@@ -217,8 +218,13 @@ class Executor:
         self._store.record(decision, self._clock.now())
 
     async def cancel(self, job: KnownJob, subject: str, concern: Concern) -> None:
-        """End a job: an act like any other, and done whatever is paused."""
-        await self.act(CancelJob(job), subject, {"job": job.number}, replace(concern, ends=True))
+        """End a job: an act like any other, and done whatever is paused. One that is gone is as it was wanted."""
+        try:
+            await self.act(CancelJob(job), subject, {"job": job.number}, replace(concern, ends=True))
+        except NoCluster:
+            raise
+        except NotFound as e:
+            _log.debug("gone before it was cancelled", subject=subject, why=str(e))
 
     def check(self, concern: Concern) -> None:
         """Raises LeftAlone if what an act is about is paused or not allowed."""

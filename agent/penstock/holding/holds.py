@@ -14,7 +14,6 @@ from penstock.core.executor import Concern, Executor, Payload
 from penstock.errors import (
     Infeasible,
     LeftAlone,
-    NotFound,
     NotNow,
     NotPermitted,
     OutcomeUnknown,
@@ -227,11 +226,8 @@ class Holds:
         elif act is Act.CANCEL:
             for job in await backend.find(wanted.name):
                 view.forget()
-                try:
-                    known = KnownJob.named(job, os.geteuid(), wanted.name)
-                    await self._executor.cancel(known, f"hold {number}", _concern(wanted))
-                except NotFound:
-                    continue
+                known = KnownJob.named(job, os.geteuid(), wanted.name)
+                await self._executor.cancel(known, f"hold {number}", _concern(wanted))
         elif act is Act.WRITE_REQUEST:
             await self._act(act, number, hold, AskOperator(lambda: self._request(number, hold)))
         else:

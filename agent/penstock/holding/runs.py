@@ -16,7 +16,7 @@ from typing import Final
 from penstock.api import AccountingRecord, Decision, Job, Reason, Snapshot, Verb
 from penstock.core.acts import KnownJob, PutIntoReservation, Unreserve
 from penstock.core.executor import Concern, Executor, Payload
-from penstock.errors import Infeasible, LeftAlone, NotFound, NotNow, NotPermitted, PenstockError
+from penstock.errors import Infeasible, LeftAlone, NotNow, NotPermitted, PenstockError
 from penstock.holding.holds import Holds
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Hold, HoldPhase, WantedSlot
@@ -350,10 +350,7 @@ class ReservedRuns:
             mine = {number for name in names for number in await self._backend.find(name)}
             for job in jobs:
                 if (job.reservation == slot or job.id in mine) and not job.state.ended:
-                    try:
-                        await self._executor.cancel(KnownJob.of(job), subject, concern)
-                    except NotFound:
-                        continue
+                    await self._executor.cancel(KnownJob.of(job), subject, concern)
             await self._holds.cancel(number)
             if slot in {r.name for r in await self._backend.reservations()}:
                 try:

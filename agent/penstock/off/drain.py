@@ -17,7 +17,7 @@ from penstock.api import Decision, Snapshot
 from penstock.config import Config
 from penstock.core.acts import KnownJob
 from penstock.core.executor import Concern, Executor
-from penstock.errors import NotFound, PenstockError, StoreError
+from penstock.errors import PenstockError, StoreError
 from penstock.host.clock import Clock
 from penstock.host.logs import get_logger
 from penstock.malleable.controller import MalleableController
@@ -198,8 +198,6 @@ class Drain:
                 try:
                     concern = Concern.of("malleable", job, ends=True)
                     await self._executor.cancel(KnownJob.of(job), f"job {number}/clean", concern)
-                except NotFound:
-                    pass
                 except StoreError:
                     raise
                 except PenstockError as e:

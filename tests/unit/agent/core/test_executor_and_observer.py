@@ -14,7 +14,16 @@ from penstock.core.executor import Concern, Executor
 from penstock.core.observe import Observer
 from penstock.core.pauses import Pause
 from penstock.core.verdicts import FRESH
-from penstock.errors import Infeasible, LeftAlone, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
+from penstock.errors import (
+    Infeasible,
+    LeftAlone,
+    NoCluster,
+    NotFound,
+    NotNow,
+    NotPermitted,
+    OutcomeUnknown,
+    SlurmUnavailable,
+)
 from penstock.state.store import Store
 from penstock.values.allow import Rule
 
@@ -133,6 +142,24 @@ def test_twenty_acts_at_once_share_one_look_and_none_touches_anothers_job(store)
     slurm.seen = ()
     run(executor.cancel(KnownJob(1, 7), "job 1", Concern("malleable", 7)))
     assert slurm.looks == 2
+
+
+def test_a_job_that_is_gone_is_as_its_cancel_wanted_it(store):
+    """It ended between the look that showed it and the act, or Slurm says so itself."""
+    slurm = Shown(make_job(5, "n1", uid=7, submit=20.0), make_job(6, "n1", uid=7))
+    executor = Executor(store, ManualClock(), slurm)
+    for known in (KnownJob(4, 7, submit=10.0), KnownJob(5, 7, submit=10.0)):
+        run(executor.cancel(known, "job 5/clean", Concern("malleable", 7)))
+    assert slurm.cancelled == []
+
+    async def gone(_job, _tasks=()):
+        raise refusal
+
+    slurm.cancel, refusal = gone, NotFound("Invalid job id specified")
+    run(executor.cancel(KnownJob(6, 7), "job 6/clean", Concern("malleable", 7)))
+    refusal = NoCluster("far")
+    with pytest.raises(NoCluster):
+        run(executor.cancel(KnownJob(6, 7), "bag 1", Concern("select", 7)))
 
 
 def test_a_job_of_another_cluster_is_looked_at_there(store):
