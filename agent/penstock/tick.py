@@ -12,9 +12,13 @@ from penstock.config import Config
 from penstock.core.backends import make_backend
 from penstock.core.off import off_in
 from penstock.errors import LeaseLost, StateHeld
+from penstock.malleable.part import MalleablePart
+from penstock.messages.part import MessagesPart
+from penstock.predictions.part import WaitsPart
 from penstock.state.leadership import Leadership, hold_state
 from penstock.state.store import TICKED
 from penstock.upkeep.statefile import open_checked
+from penstock.workflow.part import WorkflowPart
 
 __all__ = ["Tick", "one_pass", "tick"]
 
@@ -62,10 +66,10 @@ async def _tick(config: Config, leadership: Leadership) -> Tick:
     backend = make_backend(config)
     app = App(config, backend, backend, store, leadership=leadership, auditor=agent_auditor(config, store, backend.now))
     try:
-        await app.start(resizes=False)
-        await app.predictions.learn_history()
+        await app.start(without=[MalleablePart])
+        await app.part(WaitsPart).predictions.learn_history()
         done = await one_pass(app)
-        await app.messenger.flush(config.messages.timeout + 5.0)
+        await app.part(MessagesPart).messenger.flush(config.messages.timeout + 5.0)
         return done
     finally:
         await app.close()
@@ -74,7 +78,6 @@ async def _tick(config: Config, leadership: Leadership) -> Tick:
 async def one_pass(app: App) -> Tick:
     """What a tick does with an agent that has been started."""
     assert app.loop is not None
-    assert app.workflows is not None
     before = app.store.last_decision()
     app.store.remember(TICKED, str(app.clock.now()))
     await app.loop.one_pass()
@@ -82,5 +85,5 @@ async def one_pass(app: App) -> Tick:
         await app.loop.one_pass()
     seen = app.observer.last
     decisions = tuple(d for d in app.store.decisions_since(before) if d["subject"] != "agent")
-    left = len(app.workflows.runs)
+    left = len(app.part(WorkflowPart).controller.runs)
     return Tick(True, decisions, seen.problems if seen else (), left)

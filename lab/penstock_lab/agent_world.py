@@ -22,10 +22,18 @@ from penstock.config import config_of
 from penstock.errors import PenstockError
 from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
+from penstock.malleable.controller import MalleableController
+from penstock.malleable.part import MalleablePart
 from penstock.malleable.words import ResizePhase
+from penstock.moldable.controller import MoldableController
+from penstock.moldable.part import MoldablePart
+from penstock.off.drain import Drain
+from penstock.off.part import OffPart
 from penstock.state.store import Store
+from penstock.workflow.controller import WorkflowController
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.part import WorkflowPart
 from penstock.workflow.state import WorkflowRun
 from penstock_lab.mock.backend import MockBackend, virtual_cluster
 from penstock_lab.mock.codec import CHANGING
@@ -159,6 +167,22 @@ class World:
     def store(self) -> Store:
         return self.app.store
 
+    @property
+    def workflows(self) -> WorkflowController:
+        return self.app.part(WorkflowPart).controller
+
+    @property
+    def malleables(self) -> MalleableController:
+        return self.app.part(MalleablePart).controller
+
+    @property
+    def moldables(self) -> MoldableController:
+        return self.app.part(MoldablePart).controller
+
+    @property
+    def drain(self) -> Drain:
+        return self.app.part(OffPart).drain
+
     async def boot(self, at: float = math.inf) -> None:
         """A new agent over the same file, which dies before its point number `at`."""
         self.fuse = Fuse(at)
@@ -172,7 +196,12 @@ class World:
         await self.app.start()
         verifier = Verifier(self.key, None, lambda: self.now)
         self.door = RemoteDoor(
-            self.app.malleable, self.app.observer, verifier, self.clock, lambda _uid: True, self.app.want_look
+            self.app.part(MalleablePart).controller,
+            self.app.observer,
+            verifier,
+            self.clock,
+            lambda _uid: True,
+            self.app.want_look,
         )
         self.pass_at = self.now
         self.lives += 1
@@ -238,8 +267,7 @@ class World:
     # -- workflows -----------------------------------------------------------------------------------------------------
 
     async def submit(self, workflow: Workflow, strategy: str) -> int:
-        assert self.app.workflows is not None
-        number = await self.app.workflows.submit(0, workflow, strategy)
+        number = await self.workflows.submit(0, workflow, strategy)
         self.pass_at = self.now
         return number
 
@@ -411,7 +439,7 @@ def chain(*seconds: float, nodes: int = 2, failing: str = "", name: str = "w") -
 
 def settled(world: World, program: Program) -> bool:
     """Nothing is on its way, and the job has the nodes on which its ranks run, no more and no less."""
-    me = world.app.malleable.jobs.get(program.job)
+    me = world.app.part(MalleablePart).controller.jobs.get(program.job)
     return (
         me is not None
         and me.phase is ResizePhase.IDLE
@@ -421,5 +449,5 @@ def settled(world: World, program: Program) -> bool:
 
 
 def the_phase(world: World, program: Program) -> ResizePhase | None:
-    me = world.app.malleable.jobs.get(program.job)
+    me = world.app.part(MalleablePart).controller.jobs.get(program.job)
     return me.phase if me else None

@@ -20,7 +20,7 @@ import pytest
 import structlog
 import yaml
 
-import penstock.app
+import penstock.malleable.part
 from penstock.cli import output
 from penstock.errors import PenstockError
 from penstock.ipc.client import ask
@@ -192,5 +192,5 @@ def log_as_before():
 @pytest.fixture
 def quick_and_quiet(monkeypatch):
     """No fsync, no log, no look through all installed distributions at every restart: these tests make thousands."""
-    monkeypatch.setattr(penstock.app, "make_policy", functools.cache(penstock.app.make_policy))
+    monkeypatch.setattr(penstock.malleable.part, "make_policy", functools.cache(penstock.malleable.part.make_policy))
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

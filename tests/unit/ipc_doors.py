@@ -17,6 +17,7 @@ from penstock.ipc.client import ask
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.ipc.server import Server
 from penstock.malleable.machine import MalleableJob
+from penstock.malleable.part import MalleablePart
 from penstock.malleable.words import ResizePhase
 from penstock.state.store import Store
 
@@ -69,7 +70,7 @@ class Door:
         self.woken = []
         # A message reaches neither the backend nor a policy: those are the loop's.
         app = App(config_of({}), SimpleNamespace(), self.clock, Store(":memory:"))
-        self.controller = app.malleable
+        self.controller = app.part(MalleablePart).controller
         self.controller._wake = self.woken.append
         self.observer = SimpleNamespace(last=make_snapshot([make_job(7, "n1", "n2", uid=UID, **changes)]))
         self.steady = ManualClock(0.0)

@@ -21,7 +21,9 @@ from penstock.core.backends import make_backend
 from penstock.core.off import Off, keep_off, merged, off_in
 from penstock.errors import ConfigError, NotNow, StateHeld
 from penstock.host.logs import get_logger
+from penstock.malleable.part import MalleablePart
 from penstock.off.drain import Drain
+from penstock.off.part import OffPart
 from penstock.state.leadership import DATABASE, Leadership, hold_state
 from penstock.state.ownership import is_readable
 from penstock.state.store import Store
@@ -77,22 +79,22 @@ async def _drained(app: App, order: Off, wait: float) -> dict[str, Any]:
         await app.start()
     except NotNow as e:
         return _told(order, None, [str(e)])
-    assert app.loop is not None and app.drain is not None
-    if any(me.companions or me.phase.value != "idle" for me in app.malleable.jobs.values()):
+    assert app.loop is not None
+    if any(me.companions or me.phase.value != "idle" for me in app.part(MalleablePart).controller.jobs.values()):
         try:
             await app.open_doors()
         except (ConfigError, OSError) as e:  # programs cannot be told then
             _log.warning("no doors", why=str(e))
     passes = asyncio.ensure_future(app.loop.run())
     try:
-        while not app.drain.settled and time.monotonic() < deadline and not passes.done():
+        while not app.part(OffPart).drain.settled and time.monotonic() < deadline and not passes.done():
             await asyncio.sleep(_LOOK)
     finally:
         app.loop.stop()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(passes, _HELD)
     seen = app.observer.last
-    return _told(order, app.drain, list(seen.problems) if seen else [])
+    return _told(order, app.part(OffPart).drain, list(seen.problems) if seen else [])
 
 
 def _told(order: Off | None, drain: Drain | None, problems: list[str]) -> dict[str, Any]:
@@ -118,11 +120,10 @@ async def look_alone(config: Config) -> dict[str, Any]:
         try:
             order = app.executor.pause_control.off
             await app.start()
-            assert app.drain is not None
             snapshot = await app.observer.look()
             if not snapshot.usable:
                 raise NotNow("; ".join(snapshot.problems))
-            report = await app.drain.preview(snapshot)
+            report = await app.part(OffPart).drain.preview(snapshot)
         finally:
             await app.close()
     known = {"off": None if order is None else order.to_dict(), "text": str(order or ""), "unwritten": ""}

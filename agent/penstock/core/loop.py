@@ -10,19 +10,19 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from penstock.api import Decision, Reason, Snapshot, Verb
 from penstock.core.metrics import Metrics
 from penstock.core.observe import Observer
 from penstock.core.pace import Pace
+from penstock.core.parts import Controller
 from penstock.errors import StoreError
 from penstock.host import sdnotify
 from penstock.host.clock import Clock, Rest
 from penstock.host.logs import get_logger
 from penstock.state.store import Store
 
-__all__ = ["Controller", "Loop"]
+__all__ = ["Loop"]
 
 _log = get_logger(__name__)
 
@@ -31,18 +31,6 @@ _GATHER = 0.025
 _AFTER_FAILURE = 5.0
 _TOGETHER = 200  # decisions
 _ROOM = " " * 65536  # a line or two may fit onto a disk that is full
-
-
-class Controller(Protocol):
-    """One concern of the agent: compares what should be with what is, and takes at most one step per subject."""
-
-    async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
-        """Act on a usable snapshot; the decisions taken, with their reasons."""
-        ...
-
-    def next_wake(self, now: float) -> float | None:
-        """When the next pass is needed at the latest; infinity for "as usual", None when nothing at all is due."""
-        ...
 
 
 class Loop:

@@ -1,19 +1,21 @@
-"""A snapshot as JSON-able values and back: how a look at Slurm goes from the agent to a command."""
+"""A snapshot as JSON-able values and back: how a look at Slurm, or what it says of one user's jobs, goes from the agent
+to a command."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final, TypeVar
 
 from penstock.api import Job, JobState, Node, Partition, Reservation, Snapshot
 from penstock.values.documents import brief
 
-__all__ = ["jobs_of", "picture_from_dict", "picture_to_dict"]
+__all__ = ["jobs_besides", "jobs_of", "picture_from_dict", "picture_to_dict"]
 
 T = TypeVar("T", Job, Node, Partition, Reservation)
 _PARTS: Final = {"jobs": Job, "nodes": Node, "partitions": Partition, "reservations": Reservation}
 _NAMES: Final = {kind: tuple(f.name for f in fields(kind)) for kind in _PARTS.values()}
+_MOST_BESIDES: Final = 200
 _SETS: Final = frozenset({"accounts", "qos", "users", "flags"})
 
 
@@ -69,3 +71,31 @@ def _read(kind: type[T], row: Mapping[str, Any]) -> T:
             value = frozenset(value) if name in _SETS else tuple(value)
         values[name] = JobState(value) if name == "state" and kind is Job else value
     return kind(**values)
+
+
+def jobs_besides(snapshot: Snapshot | None, uid: int, known: Collection[int]) -> list[dict[str, Any]]:
+    """The user's other jobs in the queue, those that run first: an MPI program that has not asked the agent yet, an
+    elastic job that has not begun, and whatever else there is. `name` is what squeue calls one (`41_2`)."""
+    if snapshot is None:
+        return []
+    mine = [
+        job
+        for job in snapshot.jobs.values()
+        if job.uid == uid and not job.state.ended and job.id not in known and job.head not in known
+    ]
+    mine.sort(key=lambda job: (job.pending, job.id))
+    return [_job_besides(job) for job in mine[:_MOST_BESIDES]]
+
+
+def _job_besides(job: Job) -> dict[str, Any]:
+    task = job.array_job is not None and job.array_task is not None
+    return {
+        "job": job.id,
+        "name": f"{job.array_job}_{job.array_task}" if task else str(job.id),
+        "state": job.state.value.lower(),
+        "reason": job.reason if job.pending else "",
+        "nodes": job.least_nodes if job.pending else len(job.nodes),
+        "tasks": job.tasks,
+        "submitted": job.submit,
+        "start": None if job.pending else job.start,
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from dmr import wire
 from dmr.wire import clean
 from penstock.audit.auditor import Auditor, new_id
 from penstock.audit.record import Door, Record, RecordKind, RecordOutcome, Scalar, code_of
+from penstock.core.parts import Operation
 from penstock.errors import AuditUnwritable, NotNow, OutcomeUnknown, PenstockError, StoreError
 from penstock.host.clock import Clock
 from penstock.host.logins import login
@@ -36,8 +37,6 @@ _UIDS: Final = 2**32
 _TRIES: Final = 10
 _AGAIN: Final = 0.5  # seconds
 _LARGEST: Final = 2**63
-
-Operation = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
 
 
 class RequestAudit:

@@ -6,14 +6,14 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from dmr import wire
 from penstock.api import Job, Offer, Snapshot
 from penstock.audit.record import Door
 from penstock.core.observe import Observer
 from penstock.core.pace import Pace, Timed
+from penstock.core.parts import Operation
 from penstock.errors import NotNow, NotPermitted, PenstockError, UserError
 from penstock.host.clock import Clock
 from penstock.host.logs import get_logger
@@ -36,7 +36,6 @@ _A_PART = 1000  # characters of an answer that take about as long as a stage to 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _OFTEN = ("answer", "touched", "turn")
 _AS_OFTEN = re.compile(rb'\{"op": ?"(%b)"' % "|".join(_OFTEN).encode())
-LocalOp = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
 
 
 class LocalDoor:
@@ -49,7 +48,7 @@ class LocalDoor:
 
     def __init__(
         self,
-        operations: Mapping[str, LocalOp],
+        operations: Mapping[str, Operation],
         limit: RateLimit | None = None,
         audit: RequestAudit | None = None,
         often: RateLimit | None = None,

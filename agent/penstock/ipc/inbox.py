@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from penstock.api import Decision, Reason, Snapshot, Verb
 from penstock.audit.record import Door
+from penstock.core.parts import Operation
 from penstock.errors import NotNow, NotPermitted, StoreError
 from penstock.host.logs import get_logger
 from penstock.ipc.audited import RequestAudit
-from penstock.ipc.handlers import LocalOp
 from penstock.state.store import Store
 from penstock.values.backoff import backoff
 from penstock.values.documents import brief
@@ -42,7 +42,7 @@ class Inbox:
     again: nobody stands at the door who could be told to let their jobs go.
     """
 
-    def __init__(self, store: Store, operations: Mapping[str, LocalOp], audit: RequestAudit | None = None) -> None:
+    def __init__(self, store: Store, operations: Mapping[str, Operation], audit: RequestAudit | None = None) -> None:
         self._store = store
         self._audit = audit
         self._operations = {name: operations[name] for name in LATER}

@@ -13,8 +13,8 @@ from penstock.errors import Infeasible, NotPermitted
 from penstock.malleable import ways
 from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.grow import Grower
-from penstock.malleable.parts import MalleablePart, Tools
 from penstock.malleable.rights import companions_of, node_count
+from penstock.malleable.tools import Tools, WithTools
 from penstock.malleable.words import (
     Allocate,
     AskSteps,
@@ -37,7 +37,7 @@ def growth(job: int) -> tuple[str, str]:
     return f"job {job}/expand", f"job {job}/merge"
 
 
-class ResizeActs(MalleablePart):
+class ResizeActs(WithTools):
     """Acts on Slurm for one job after the other; what comes of it goes into the registry."""
 
     def __init__(self, tools: Tools, grower: Grower, cleaner: Cleaner) -> None:

@@ -7,7 +7,7 @@ from penstock.core.acts import KnownJob
 from penstock.core.executor import Concern
 from penstock.host.logs import get_logger
 from penstock.malleable.grow import Grower
-from penstock.malleable.parts import MalleablePart, Tools
+from penstock.malleable.tools import Tools, WithTools
 from penstock.malleable.words import ResizePhase
 
 __all__ = ["Cleaner"]
@@ -16,7 +16,7 @@ _log = get_logger(__name__)
 _STRAY = 60.0
 
 
-class Cleaner(MalleablePart):
+class Cleaner(WithTools):
     """Cancels by name."""
 
     def __init__(self, tools: Tools, grower: Grower) -> None:

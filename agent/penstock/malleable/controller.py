@@ -15,7 +15,7 @@ from dataclasses import replace
 from penstock.api import Decision, Geometry, Job, JobState, Offer, Reason, Snapshot
 from penstock.core.executor import Executor
 from penstock.core.observe import Observer
-from penstock.errors import NotNow, StoreError
+from penstock.errors import NotFound, NotNow, StoreError
 from penstock.host.clock import Clock
 from penstock.host.logs import get_logger
 from penstock.malleable.acts import ResizeActs
@@ -26,11 +26,11 @@ from penstock.malleable.launcher_requests import LauncherRequest
 from penstock.malleable.learning import Learning
 from penstock.malleable.leaving import Leaver
 from penstock.malleable.machine import MalleableJob
-from penstock.malleable.parts import Tools
 from penstock.malleable.registry import Registry
 from penstock.malleable.reordering import QueueOrder
 from penstock.malleable.rights import Rights
 from penstock.malleable.settings import MalleableSettings
+from penstock.malleable.tools import Tools
 from penstock.malleable.words import Announcement, ResizePhase
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
@@ -185,7 +185,7 @@ class MalleableController:
                 decisions.extend(await self._serve(number, snapshot, shown))
             except StoreError:
                 raise  # nothing can be written down, of no job: the loop says so
-            except NotNow as e:
+            except (NotNow, NotFound) as e:  # it, or a job of its nodes, may have ended since the look
                 _log.debug("a malleable job is looked at again later", job=number, why=str(e))
             except Exception:
                 # One bad subject, or a policy that fails, must not keep the others from being served.

@@ -32,7 +32,7 @@ from penstock.malleable.bounds import ResizeBounds, bounded, returns
 from penstock.malleable.caps import room
 from penstock.malleable.leaving import smaller
 from penstock.malleable.machine import MalleableJob
-from penstock.malleable.parts import MalleablePart, Tools
+from penstock.malleable.tools import Tools, WithTools
 from penstock.malleable.words import ResizePhase, Way
 from penstock.values import merging
 from penstock.values.durations import duration_text
@@ -44,7 +44,7 @@ _GOOD_FOR = 60.0
 _SPARE = 10.0  # seconds, until the agent looks and the program asks
 
 
-class Decider(MalleablePart):
+class Decider(WithTools):
     """`expected_wait` predicts the wait (s) of a job of that geometry."""
 
     def __init__(self, tools: Tools, expected_wait: Callable[[Geometry], Awaitable[float]]) -> None:

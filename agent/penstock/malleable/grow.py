@@ -12,14 +12,14 @@ from penstock.core.executor import Concern, Payload
 from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError
 from penstock.malleable import ways
 from penstock.malleable.launcher_requests import LauncherRequest, LauncherRequests
-from penstock.malleable.parts import MalleablePart, Tools
 from penstock.malleable.rights import growth_of
+from penstock.malleable.tools import Tools, WithTools
 from penstock.malleable.words import Allocate, ResizePhase, Way
 
 __all__ = ["Grower"]
 
 
-class Grower(MalleablePart):
+class Grower(WithTools):
     """One request per growing job. What an earlier agent was waiting for when it died is never asked for again: it may
     yet be granted."""
 

@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.future.speeds import Memory, memory_of
 from penstock.host.clock import Rest
 from penstock.host.logs import get_logger
-from penstock.malleable.parts import MalleablePart, Tools
+from penstock.malleable.tools import Tools, WithTools
 from penstock.state.store import Store
 
 __all__ = ["Learning", "program_of"]
@@ -42,7 +42,7 @@ def program_of(texts: JobTexts) -> str:
     return ("" if texts.command else "?") + hashlib.sha256(said).hexdigest()[:16]
 
 
-class Learning(MalleablePart):
+class Learning(WithTools):
     """Called around each pass: `recall` before it, `save` after it."""
 
     def __init__(self, tools: Tools, store: Store) -> None:

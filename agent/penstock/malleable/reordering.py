@@ -11,7 +11,7 @@ from penstock.core.executor import Concern
 from penstock.errors import PenstockError
 from penstock.host.logs import get_logger
 from penstock.malleable.order import put_back
-from penstock.malleable.parts import MalleablePart, Tools
+from penstock.malleable.tools import Tools, WithTools
 from penstock.state.store import Store
 
 __all__ = ["QueueOrder"]
@@ -23,7 +23,7 @@ _AT_ONCE: Final = 8
 _KEY: Final = "put back"
 
 
-class QueueOrder(MalleablePart):
+class QueueOrder(WithTools):
     """Puts jobs back as the policy's ranks say, each once; which ones is in the store."""
 
     def __init__(self, tools: Tools, store: Store) -> None:

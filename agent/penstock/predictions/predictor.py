@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import partial
 
-from penstock.api import Geometry
+from penstock.api import Geometry, Snapshot
 from penstock.config import AsaSection, Config
+from penstock.future.past import QueuePast
 from penstock.host.clock import Clock
 from penstock.host.logs import get_logger
 from penstock.predictions.forecast import Forecast
@@ -76,6 +77,10 @@ class Predictions:
     def _complete(self, geometry: Geometry) -> Geometry:
         usual, shares = (self._usual, self._standing.shares) if self._one_user else ({}, {})
         return complete(geometry, self._cluster, usual, shares, one_user=self._one_user)
+
+    def past(self, snapshot: Snapshot) -> QueuePast:
+        """What is known of the queue's past, by a look at it."""
+        return self.recorder.past(snapshot)
 
     async def prepare(self, geometries: Collection[Geometry]) -> bool:
         """These are about to be predicted: ask who has something to say; whether anybody has anything new."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from penstock.core.parts import Operation
 from penstock.errors import PenstockError, UserError
 from penstock.shim import sacct, scontrol, squeue
 from penstock.shim.cache import LookCache
@@ -37,8 +38,6 @@ _LONG: Final = 500_000  # characters
 _LONGEST_SPAN: Final = 8 * 86400.0
 _STATES: Final = "itT"
 _ISO: Final = "%Y-%m-%dT%H:%M:%S"
-
-Operation = Callable[[int, Mapping[str, Any]], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from penstock.upkeep.pages import PAGE, FoundTable, Pages, Value
 from penstock.upkeep.statecheck import Column, columns_of, flaw
 from penstock.upkeep.statefile import LEDGER, STATE, Contents, FileKind, inspect
 
-__all__ = ["Part", "Salvaged", "salvage"]
+__all__ = ["Salvaged", "SavedRows", "salvage"]
 
 _SMALLEST: Final = 512
 # A request that is carried out twice is worse than one that is lost, and its page may be an old one.
@@ -32,7 +32,7 @@ _NEVER_STRAY: Final = frozenset({"inbox"})
 
 
 @dataclass(slots=True)
-class Part:
+class SavedRows:
     """What became of a table: rows `kept`, those `left_out` with why, pages and rows on them that are not readable."""
 
     kept: int = 0
@@ -52,7 +52,7 @@ class Salvaged:
 
     contents: Contents
     version: int
-    parts: Mapping[str, Part]
+    parts: Mapping[str, SavedRows]
 
     @property
     def whole(self) -> bool:
@@ -136,7 +136,7 @@ def _all_of(source: Path, folder: Path) -> bytes:
     return bytes(data)
 
 
-def _rescue(source: Path, data: bytes, fresh: Path, kind: FileKind) -> tuple[int, dict[str, Part]]:
+def _rescue(source: Path, data: bytes, fresh: Path, kind: FileKind) -> tuple[int, dict[str, SavedRows]]:
     pages = Pages(data)
     roots = pages.schema()
     version = _version(source, data, roots, kind)
@@ -195,8 +195,8 @@ def _add_strays(
             table.cells += stray.cells
 
 
-def _keep(db: sqlite3.Connection, name: str, table: FoundTable, columns: Sequence[Column], kind: FileKind) -> Part:
-    part = Part(pages=len(table.pages), cells=table.cells)
+def _keep(db: sqlite3.Connection, name: str, table: FoundTable, columns: Sequence[Column], kind: FileKind) -> SavedRows:
+    part = SavedRows(pages=len(table.pages), cells=table.cells)
     names, marks = ", ".join(f'"{c.name}"' for c in columns), ", ".join("?" * len(columns))
     for number, values in sorted(table.rows.items()):
         if (why := _unusable(name, number, values, columns, kind)) is not None:

@@ -35,6 +35,7 @@ from penstock.app import App
 from penstock.config import config_of
 from penstock.ipc import server
 from penstock.state.store import Store
+from penstock.workflow.part import WorkflowPart
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.model import ClusterConfig
@@ -89,10 +90,10 @@ async def agent(options: argparse.Namespace, folder: Path) -> None:
     app = App(config_of(settings), backend, backend, Store(folder / "penstock.db"))
     await app.start()
     await app.open_doors()
-    assert app.loop is not None and app.workflows is not None
+    assert app.loop is not None
     running = asyncio.ensure_future(app.loop.run())
     jobs = [j.id for j in await backend.jobs()]
-    port = int(app.workflows.carrier.environment["DMR_AGENT"].rpartition(":")[2])
+    port = int(app.part(WorkflowPart).controller.carrier.environment["DMR_AGENT"].rpartition(":")[2])
     print(json.dumps({"port": port, "jobs": jobs, "key": str(folder / "dmr.key")}), flush=True)
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

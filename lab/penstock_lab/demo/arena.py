@@ -18,6 +18,7 @@ from penstock.slurm.base import Backend
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.model import Workflow, workflow_to_dict
+from penstock.workflow.part import WorkflowPart
 from penstock.workflow.state import WorkflowRun
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
@@ -80,8 +81,7 @@ class VirtualArena:
 
     async def submit(self, workflow: Workflow, strategy: str) -> int:
         """Hand a workflow to the agent."""
-        assert self._app.workflows is not None
-        return await self._app.workflows.submit(0, workflow, strategy)
+        return await self._app.part(WorkflowPart).controller.submit(0, workflow, strategy)
 
     async def runs(self) -> dict[int, WorkflowRun]:
         """All runs."""

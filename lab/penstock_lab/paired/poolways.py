@@ -20,6 +20,7 @@ from penstock.autoalloc.order import AutoOrder, AutoState
 from penstock.autoalloc.passes import AutoPass
 from penstock.config import config_of
 from penstock.pool.folder import PoolFolder
+from penstock.predictions.part import WaitsPart
 from penstock.state.store import Store
 from penstock_lab.mock.backend import MockBackend
 from penstock_lab.mock.clock import VirtualClock
@@ -185,7 +186,7 @@ async def _automatic(engine: Engine, workload: PoolWorkload, setting: PoolSettin
     state = AutoState(order)
     pool = SimPool(engine, workload, setting.cores, order.idle, gives_back=True, most=setting.max_nodes)
     folder = PoolFolder("sim", Path("/nonexistent"))
-    one = AutoPass(backend, AutoActs(app.executor, folder, order), app.predictions, lambda: None)
+    one = AutoPass(backend, AutoActs(app.executor, folder, order), app.part(WaitsPart).predictions, lambda: None)
     seen: set[str] = set()
     gone: set[str] = set()
     jobs = 0

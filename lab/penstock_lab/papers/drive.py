@@ -23,6 +23,7 @@ from penstock.predictions.recorder import keep_past
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.model import Workflow
+from penstock.workflow.part import WorkflowPart
 from penstock.workflow.scripts import read_job_name
 from penstock.workflow.state import WorkflowRun
 from penstock_lab.mock.backend import MockBackend
@@ -88,15 +89,15 @@ async def follow(
         keep_past(store, engine.config.cluster, past, backend.now())
     app = App(config, backend, backend.clock, store)
     await app.start()
-    assert app.workflows is not None and app.loop is not None
+    assert app.loop is not None
     waiting = sorted(submissions, key=lambda s: s.at)
     numbers: list[int] = []
     try:
-        while waiting or app.workflows.runs:
+        while waiting or app.part(WorkflowPart).controller.runs:
             while waiting and waiting[0].at <= backend.now():
-                numbers.append(await app.workflows.submit(0, waiting.pop(0).workflow, strategy))
+                numbers.append(await app.part(WorkflowPart).controller.submit(0, waiting.pop(0).workflow, strategy))
             await app.loop.one_pass()
-            target = app.loop.next_pass() if app.workflows.runs or not waiting else waiting[0].at
+            target = app.loop.next_pass() if app.part(WorkflowPart).controller.runs or not waiting else waiting[0].at
             _advance(backend, min(target, waiting[0].at if waiting else math.inf))
     finally:
         states = {number: state for number, _uid, state in app.store.runs()}

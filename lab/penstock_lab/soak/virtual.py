@@ -16,9 +16,11 @@ from unittest import mock
 
 import psutil
 
-import penstock.app
+import penstock.malleable.part
 import penstock.workflow.controller
+from penstock.malleable.part import MalleablePart
 from penstock.workflow.documents import run_from_dict
+from penstock.workflow.part import WorkflowPart
 from penstock.workflow.state import WorkflowRun
 from penstock_lab.mock.jobs import SimJob
 from penstock_lab.mock.model import ClusterConfig, PriorityType
@@ -151,10 +153,9 @@ class _Episodes:
         world = self.world
         if world.living() or world.held() or any(h.run is None for h in self.storm.handed):
             return False
-        if not world.alive or world.fuse.dead or world.app.malleable.jobs:
+        if not world.alive or world.fuse.dead or world.app.part(MalleablePart).controller.jobs:
             return False
-        assert world.app.workflows is not None
-        return not world.app.workflows.runs
+        return not world.app.part(WorkflowPart).controller.runs
 
     def _jobs(self) -> list[Seen]:
         return [seen for _job, seen in self._pairs()]
@@ -280,7 +281,9 @@ def soak(
 ) -> Report:
     """So many hours of virtual time, in episodes of a random length between these (h)."""
     # Else each of a hundred agents would look through all that is installed.
-    policies = mock.patch.object(penstock.app, "make_policy", functools.cache(penstock.app.make_policy))
+    policies = mock.patch.object(
+        penstock.malleable.part, "make_policy", functools.cache(penstock.malleable.part.make_policy)
+    )
     # The simulated users have no accounts on this machine.
     logins = mock.patch.object(
         penstock.workflow.controller, "login", lambda uid: OWNER if uid == os.geteuid() else str(uid)

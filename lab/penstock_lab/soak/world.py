@@ -34,6 +34,8 @@ from penstock.holding.ledger import Ledger
 from penstock.holding.reservations import Reservations
 from penstock.ipc.auth import FRESH, Verifier
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
+from penstock.malleable.part import MalleablePart
+from penstock.predictions.part import WaitsPart
 from penstock.state.ownership import ledger_path
 from penstock.state.store import Store
 from penstock.workflow.scripts import read_job_name
@@ -286,7 +288,12 @@ class World:
         app = self.app
         verifier = Verifier(self.key, None, lambda: self.now)
         self.remote = RemoteDoor(
-            app.malleable, app.observer, verifier, app.clock, lambda uid: uid == self.key.uid, app.want_look
+            app.part(MalleablePart).controller,
+            app.observer,
+            verifier,
+            app.clock,
+            lambda uid: uid == self.key.uid,
+            app.want_look,
         )
         self.local = LocalDoor(app.operations)
         self._used.clear()  # a new agent does not know them (docs/security.md)
@@ -369,7 +376,7 @@ class World:
                 await loop.one_pass()
             self.passes += 1
             # What the agent does beside its event loop shall not depend on this machine's speed.
-            if (task := self.app.predictions.forecast._task) is not None:
+            if (task := self.app.part(WaitsPart).predictions.forecast._task) is not None:
                 await asyncio.wait({task})
         except Exception as e:
             self.counts["failed passes"] += 1

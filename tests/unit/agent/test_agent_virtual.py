@@ -13,6 +13,7 @@ from factories import ManualClock
 from penstock.api import JobSpec, JobState
 from penstock.core.pauses import Pause
 from penstock.errors import Infeasible, NotFound, NotPermitted, OutcomeUnknown, SlurmUnavailable, StoreError, UserError
+from penstock.predictions.part import WaitsPart
 from penstock.waits.base import BOUND
 from penstock.waits.geometry import parse
 from penstock.workflow.accounting import Accounting
@@ -221,11 +222,11 @@ async def test_a_cancelled_workflow_leaves_no_job(tmp_path):
     await world.boot()
     number = await world.submit(chain(40, 40, 40), "asa")
     await world.until(lambda: world.submissions()["c"] == 1)
-    world.app.workflows.cancel(number, "cancelled by the user")
+    world.workflows.cancel(number, "cancelled by the user")
     run = await world.finish(number)
     assert (run.phase, run.why) == (RunPhase.CANCELLED, "cancelled by the user")
     assert world.living() == []
-    assert world.app.workflows.runs == {}
+    assert world.workflows.runs == {}
 
 
 @virtual
@@ -254,7 +255,7 @@ async def test_the_queue_and_slurm_itself_are_asked_what_they_expect(tmp_path):
         assert {"slurm", "queue", "history", BOUND} <= said.keys()
         assert 100 <= said["queue"] <= 700 and 0 < said["slurm"] <= 700
     assert (await world.finish(number)).phase is RunPhase.COMPLETED
-    await world.app.predictions.forecast.close()
+    await world.app.part(WaitsPart).predictions.forecast.close()
     state = world.store.learned(f"queue-watch {(await world.backend.site()).cluster}")
     assert state is not None and state["learner"]["examples"], "its own jobs and those of others teach it"
 
@@ -460,7 +461,7 @@ async def test_a_run_that_ended_is_finished_in_the_file_whenever_the_agent_is_ki
         await world.until(lambda w=world, b=before: w.now > b + 15)
         blown = world.lives > 1
         assert world.store.runs(live_only=True) == [], k
-        assert world.app.workflows.runs == {}, k
+        assert world.workflows.runs == {}, k
         world.kill()
         k += 1
 
@@ -510,7 +511,7 @@ async def test_a_cancel_of_a_job_that_slurm_has_forgotten_holds_up_nobody(tmp_pa
     good = await world.submit(chain(40, 40, name="good"), "asa")
     await world.until(lambda: world.submissions()["a"] == 2)
     world.app.backend.failing = lambda method: NotFound("Invalid job id specified") if method == "cancel" else None
-    world.app.workflows.cancel(bad, "not wanted")
+    world.workflows.cancel(bad, "not wanted")
     assert (await world.finish(good)).phase is RunPhase.COMPLETED
     assert (await world.finish(bad)).phase is RunPhase.CANCELLED
 
@@ -541,7 +542,7 @@ async def test_accounting_is_asked_again_after_the_clock_was_set_back():
 async def test_what_a_controller_fails_at_is_not_tried_again_at_once(tmp_path, monkeypatch):
     world = World(tmp_path)
     await world.boot()
-    loop, controller = world.app.loop, world.app.workflows
+    loop, controller = world.app.loop, world.workflows
 
     async def fails(_snapshot):
         raise StoreError("database or disk is full")

@@ -74,7 +74,7 @@ async def test_whichever_writes_fail_each_stage_is_submitted_once_and_the_file_k
         disk.full = range(first, first + writes)
         run = await world.finish(number)
         hit = disk.writes >= first
-        await world.until(lambda w=world: not w.app.workflows.runs)
+        await world.until(lambda w=world: not w.workflows.runs)
         assert run.phase is RunPhase.COMPLETED, k
         assert world.submissions() == {"a": 1, "b": 1}, k
         await world.until(lambda w=world: not w.store.open_intents())
@@ -120,7 +120,7 @@ async def test_whichever_writes_fail_no_resizer_and_no_node_is_lost(tmp_path, di
         await world.restart()
         await world.until(lambda w=world, p=program: settled(w, p))
         await world.backend.cancel(program.job)
-        await world.until(lambda w=world: not w.app.malleable.jobs)
+        await world.until(lambda w=world: not w.malleables.jobs)
         assert world.resizers() == [], k
         world.kill()
 

@@ -46,8 +46,8 @@ async def test_a_stage_is_explained_though_the_disk_was_full_after_its_submissio
 
     with monkeypatch.context() as here:
         here.setattr(world.store, "_execute", full)
-        await world.until(lambda: world.app.workflows.runs[number].stage("b").job is not None)
-        await world.until(lambda: world.app.workflows.runs[number].stage("c").job is not None)
+        await world.until(lambda: world.workflows.runs[number].stage("b").job is not None)
+        await world.until(lambda: world.workflows.runs[number].stage("c").job is not None)
     run = await world.finish(number)
     (told,) = world.store.decisions(f"workflow {number}/b")
     assert told["reasons"][0][0] == "not-written" and f"job {run.stage('b').job} " in told["reasons"][0][1]
@@ -62,7 +62,7 @@ async def test_a_users_own_workflow_is_over_though_the_agent_was_killed_when_it_
     ended = owners_run(number, (StageRun("a", phase=StagePhase.DONE, job=7),), 1000, "alice", **over)
     world.store.save_run(number, run_to_dict(ended))
     await world.restart()
-    await world.until(lambda: number not in world.app.workflows.runs)
+    await world.until(lambda: number not in world.workflows.runs)
     assert world.store.runs(live_only=True, submitter=Submitter.OWNER) == []
     assert [d["reasons"] for d in world.store.decisions(f"workflow {number}")] == [[["completed", "1 stage completed"]]]
 
@@ -73,7 +73,7 @@ async def test_a_cancelled_workflow_of_jobs_that_never_were_ends(tmp_path):
     await world.boot()
     stage = {"name": "a", "job": 4_000_000, "after": [], "hold": True}
     uid = world.engine.uid_of("alice")
-    number = await world.app.workflows.register(uid, {"workflow": "w", "strategy": "asa", "stages": [stage]})
-    world.app.workflows.cancel(number, "cancelled by its owner")
-    await world.until(lambda: number not in world.app.workflows.runs, 500)
+    number = await world.workflows.register(uid, {"workflow": "w", "strategy": "asa", "stages": [stage]})
+    world.workflows.cancel(number, "cancelled by its owner")
+    await world.until(lambda: number not in world.workflows.runs, 500)
     assert world.store.runs(live_only=True, submitter=Submitter.OWNER) == []

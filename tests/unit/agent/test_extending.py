@@ -19,12 +19,13 @@ from doc_pages import DOCS, blocks, outside_blocks
 from factories import make_job, make_snapshot
 
 from penstock.api import Offer
-from penstock.app import check, make_policy
+from penstock.app import check
 from penstock.cli.select import select
 from penstock.config import config_of, load
 from penstock.core.backends import make_backend
 from penstock.core.extensions import BACKENDS, CHANNELS, PLACEMENTS, POINTS
 from penstock.holding.reservations import pricing_rules
+from penstock.malleable.part import make_policy
 from penstock.messages.events import Event
 from penstock.messages.messenger import Courier, Messenger
 from penstock.pool.machine import Machine

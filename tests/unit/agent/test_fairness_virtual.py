@@ -41,10 +41,10 @@ class Site:
             self.asked.append((world.now, tuple(query.get("ids", ()))))
             return await real(**query)
 
-        world.app.workflows._accounting._backend.history = history
+        world.workflows._accounting._backend.history = history
 
     async def register(self, uid, request):
-        number = await self.world.app.workflows.register(uid, request)
+        number = await self.world.workflows.register(uid, request)
         self.world.pass_at = self.world.now
         return number
 
@@ -57,7 +57,7 @@ class Site:
         )
 
     def phases(self, number):
-        run = self.world.app.workflows.runs.get(number)
+        run = self.world.workflows.runs.get(number)
         return None if run is None else [stage.phase for stage in run.stages]
 
 
@@ -74,11 +74,17 @@ async def test_what_a_user_may_have_is_said_when_it_is_asked_for(tmp_path):
         ),
         (flow("w", jobs[:41]), r"these are 41 jobs that Slurm has not shown yet: at most 40 .*`limits.unseen_of_user`"),
     ):
-        for ask in (site.world.app.workflows.plan, site.world.app.workflows.register):
+        for ask in (
+            site.world.workflows.plan,
+            site.world.workflows.register,
+        ):
             with pytest.raises(UserError, match=text):
                 await ask(site.mallory, request)
     await site.register(site.mallory, flow("v", jobs[:30], 3))
-    for ask in (site.world.app.workflows.plan, site.world.app.workflows.register):
+    for ask in (
+        site.world.workflows.plan,
+        site.world.workflows.register,
+    ):
         with pytest.raises(
             NotNow, match=r"have 30 stages, and would have 60: at most 50 .* Cancel some workflows, wait"
         ) as e:
@@ -100,7 +106,7 @@ async def test_a_pass_serves_every_user_and_nobody_more_than_the_budget(tmp_path
         for i in range(20)
     ]
     bob = await site.bobs()
-    flows, served = site.world.app.workflows, []
+    flows, served = site.world.workflows, []
     real = flows._step
 
     async def step(number, *rest):
@@ -131,13 +137,13 @@ async def test_unseen_jobs_are_asked_for_a_bounded_number_of_times_and_given_up_
     site = Site(tmp_path, lookups=300)
     await site.boot()
     woken: list[str] = []
-    monkeypatch.setattr(site.world.app.workflows, "_wake", woken.append)
+    monkeypatch.setattr(site.world.workflows, "_wake", woken.append)
     many = [
         await site.register(site.mallory, flow(f"w{i}", range(UNSEEN + 1000 * i, UNSEEN + 1000 * i + 900), 9))
         for i in range(2)
     ]
     bob = await site.register(site.world.engine.uid_of("bob"), flow("typo", [UNSEEN * 2]))
-    await site.world.until(lambda: not site.world.app.workflows.runs, 3600)
+    await site.world.until(lambda: not site.world.workflows.runs, 3600)
     assert max(len(jobs) for _at, jobs in site.asked) == 300
     per_job = {}
     for _at, jobs in site.asked:
@@ -176,7 +182,7 @@ async def test_ticks_count_together_how_often_accounting_was_asked(tmp_path):
         site.asked = []
         await site.boot()
     assert asked == 5
-    assert number not in site.world.app.workflows.runs
+    assert number not in site.world.workflows.runs
 
 
 @virtual
@@ -190,7 +196,7 @@ async def test_an_answer_that_is_lost_counts_for_nothing(tmp_path):
     assert site.phases(number) == [StagePhase.WAITING]
     assert len(site.asked) < 200, "asked ever more rarely"
     site.world.app.backend.failing = lambda _method: None
-    await site.world.until(lambda: number not in site.world.app.workflows.runs, 900)
+    await site.world.until(lambda: number not in site.world.workflows.runs, 900)
 
 
 @virtual
@@ -209,11 +215,11 @@ async def test_bob_is_served_as_if_there_were_nobody_else(tmp_path):
                     except NotNow:
                         continue
         number = await site.bobs()
-        began, steps = site.world.now, site.world.app.workflows.steps
-        await site.world.until(lambda: number not in site.world.app.workflows.runs)
+        began, steps = site.world.now, site.world.workflows.steps
+        await site.world.until(lambda: number not in site.world.workflows.runs)
         jobs = [j for j in site.world.engine.records.values() if j.user == "bob"]
         assert [j.state for j in jobs] == [JobState.COMPLETED] * 2
-        return [j.start - began for j in jobs], site.world.app.workflows.steps - steps
+        return [j.start - began for j in jobs], site.world.workflows.steps - steps
 
     alone, _steps = await times(tmp_path / "alone", False)
     beside, _more = await times(tmp_path / "attacked", True)
@@ -251,14 +257,14 @@ async def test_over_the_same_look_nothing_is_gone_through_twice(tmp_path):
     site.world.clock.advance(1.0)
     await site.world.app.loop.one_pass()
     await site.world.app.loop.one_pass()  # what accounting said
-    steps = site.world.app.workflows.steps
+    steps = site.world.workflows.steps
     await site.world.app.loop.one_pass()
-    assert site.world.app.workflows.steps == steps
+    assert site.world.workflows.steps == steps
     await site.register(
         site.mallory, flow("w0", [UNSEEN + 7], 0) | {"stages": [{"name": "x", "job": UNSEEN + 7, "after": []}]}
     )
     await site.world.app.loop.one_pass()
-    assert site.world.app.workflows.steps == steps + 1, "one of them has changed"
+    assert site.world.workflows.steps == steps + 1, "one of them has changed"
     site.world.clock.advance(15.0)
     await site.world.app.loop.one_pass()
-    assert site.world.app.workflows.steps >= steps + 6, "of all something is due"
+    assert site.world.workflows.steps >= steps + 6, "of all something is due"

@@ -22,6 +22,7 @@ from penstock.cli.catalogue import METRICS, PREFIX, table
 from penstock.core import figures
 from penstock.core.off import Off
 from penstock.ipc.audited import PEER
+from penstock.ipc.doors import DoorsPart
 from penstock.ipc.far import FarDoor
 from penstock.ipc.handlers import LocalDoor
 from penstock.ipc.limits import RateLimit
@@ -139,10 +140,10 @@ async def test_resizes_and_messages_are_counted(tmp_path):
     assert seen['penstock_nodes_moved_total{kind="expand"}'] == 6
     assert seen["penstock_resize_duration_seconds_count"] == 1
     assert seen['penstock_malleable_jobs{phase="idle"}'] == 1
-    world.app.remote = world.door
+    world.app.part(DoorsPart).remote = world.door
     assert values(world)['penstock_messages_total{door="remote",outcome="ok"}'] >= 3
-    world.app.far = FarDoor(world.door.hear, world.app.verifier)
-    world.app.far.refused = 4
+    world.app.part(DoorsPart).far = FarDoor(world.door.hear, world.app.part(DoorsPart).verifier)
+    world.app.part(DoorsPart).far.refused = 4
     assert values(world)['penstock_messages_total{door="far",outcome="refused"}'] == 4
 
 
@@ -151,14 +152,14 @@ async def test_one_user_who_is_refused_again_and_again_counts_once_at_each_door(
     world = World(tmp_path)
     await world.boot()
     app = world.app
-    app.local, app.remote = LocalDoor({}, RateLimit(1, 1e-9)), world.door
+    app.part(DoorsPart).local, app.part(DoorsPart).remote = LocalDoor({}, RateLimit(1, 1e-9)), world.door
     for uid, times in ((1000, 30), (1001, 30), (1002, 1)):
         for _ in range(times):
-            await app.local.answer(uid, b"rubbish")
+            await app.part(DoorsPart).local.answer(uid, b"rubbish")
     for host in ("10.0.0.1", "10.0.0.2"):
         PEER.set(host)
         for _ in range(5):
-            await app.remote.answer(b"rubbish")
+            await app.part(DoorsPart).remote.answer(b"rubbish")
     seen = values(world)
     assert seen['penstock_messages_total{door="local",outcome="refused"}'] == 58
     assert seen['penstock_refused_requesters_total{door="local"}'] == 2
@@ -207,7 +208,7 @@ async def test_faults_are_counted_by_part_and_failed_passes_finish_nothing(tmp_p
     async def broken(snapshot):
         raise RuntimeError("a fault")
 
-    world.app.workflows.reconcile = broken
+    world.workflows.reconcile = broken
     await world.app.loop.one_pass()
     before = values(world)
     assert before['penstock_controller_errors_total{part="WorkflowController"}'] == 1

@@ -12,6 +12,7 @@ from penstock.cli import cli
 from penstock.errors import UserError
 from penstock.messages.comparison import ChainTerms, Verdict, compared, terms_of
 from penstock.messages.events import Event
+from penstock.messages.part import MessagesPart
 from penstock.messages.report import PeriodReport, StageStart, as_text, report_of, started, waiting
 from penstock.state.store import Store
 from penstock.workflow.documents import run_to_dict
@@ -216,9 +217,9 @@ async def test_the_week_is_told_once_a_week(tmp_path):
     for days in (0.0, 6.9, 7.1, 7.2, 14.5):
         world.clock.advance_to(1_000_000_000.0 + days * 86400)
         await world.restart()
-        world.app.messenger._post = lambda _way, event, done: (told.append(event), done(None))
-        await world.app.messenger._report()
-        world.app.messenger.step()
+        world.app.part(MessagesPart).messenger._post = lambda _way, event, done: (told.append(event), done(None))
+        await world.app.part(MessagesPart).messenger._report()
+        world.app.part(MessagesPart).messenger.step()
     assert [event.kind for event in told] == ["report", "report"]
     assert "waiting saved" in told[0].text and told[0].uid is None
     since, until = told[1].details["since"], told[1].details["until"]
@@ -230,12 +231,12 @@ async def test_after_a_clock_was_set_back_the_week_begins_anew(tmp_path):
     world = World(tmp_path, {"messages": {"command": ["/bin/true"]}})
     await world.boot()
     told: list[str] = []
-    world.app.messenger.tell = lambda event: told.append(event.kind)
+    world.app.part(MessagesPart).messenger.tell = lambda event: told.append(event.kind)
     now = world.now
     world.store.remember("messages.reported", str(now + 30 * 86400))
     for days in (0.0, 6.9, 7.1):
         world.clock.advance_to(now + days * 86400)
-        await world.app.messenger._report()
+        await world.app.part(MessagesPart).messenger._report()
     assert told == ["report"]
 
 

@@ -18,6 +18,7 @@ from penstock.config import config_of
 from penstock.errors import NotNow, NotPermitted, OutcomeUnknown, UserError
 from penstock.fronts.script import script_lines
 from penstock.ipc.inbox import LATER, Inbox
+from penstock.malleable.part import MalleablePart
 from penstock.sbatch.submission import submit
 from penstock.state.leadership import lock_state
 from penstock.state.store import Store
@@ -124,7 +125,7 @@ def test_a_submission_that_was_interrupted_is_tried_again_by_the_ticks_that_foll
     async def tick():
         store = Store(tmp_path / "penstock.db")
         app = App(config, backend, backend, store)
-        await app.start(resizes=False)
+        await app.start(without=[MalleablePart])
         try:
             return await one_pass(app)
         finally:

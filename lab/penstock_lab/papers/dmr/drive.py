@@ -19,6 +19,7 @@ from penstock.app import App
 from penstock.config import config_of
 from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
+from penstock.malleable.part import MalleablePart
 from penstock.state.store import Store
 from penstock_lab.mock.backend import MockBackend
 from penstock_lab.mock.controller import Controller
@@ -156,7 +157,7 @@ class _World:
         """The agent begins."""
         await self.app.start()
         self._door = RemoteDoor(
-            self.app.malleable,
+            self.app.part(MalleablePart).controller,
             self.app.observer,
             Verifier(None, None),
             self.clock,

@@ -15,10 +15,11 @@ from penstock.cli import cli, runs
 from penstock.cli import explain as explaining
 from penstock.cli.runs import remembered_elastic
 from penstock.config import load
+from penstock.core.picture import jobs_besides
 from penstock.errors import NotPermitted
-from penstock.ipc.inqueue import jobs_besides, known_jobs, with_reasons
 from penstock.sbatch.remembered import Remembered
 from penstock.workflow.documents import run_to_dict
+from penstock.workflow.requests import with_reasons
 from penstock.workflow.state import Own, RunPhase, StagePhase, StageRun
 
 AT = 1_790_000_000.0
@@ -73,7 +74,7 @@ def said(tmp_path, monkeypatch):
         "workflows": flows,
         "malleable": [MALLEABLE],
         "moldable": [],
-        "jobs": jobs_besides(snapshot, UID, known_jobs(flows, [MALLEABLE])),
+        "jobs": jobs_besides(snapshot, UID, {30, 31, 32, 50, 51}),
         "resizes": [],
     }
     decisions = {

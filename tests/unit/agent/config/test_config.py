@@ -16,7 +16,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from penstock.app import App, make_policy, serve
+from penstock.app import App, serve
 from penstock.cli import cli
 from penstock.config import DEFAULT, Config, config_of, find, load, origins, schema, values_of
 from penstock.core import extensions
@@ -28,9 +28,12 @@ from penstock.errors import ConfigError, NotNow
 from penstock.holding.reservations import pricing_rules
 from penstock.host import sdnotify
 from penstock.host.listening import cannot_listen
+from penstock.malleable.part import MalleablePart, make_policy
+from penstock.messages.part import MessagesPart
 from penstock.state.leadership import hold_state, open_store
 from penstock.state.lease.holder import Lease
 from penstock.state.store import Store
+from penstock.workflow.part import WorkflowPart
 from penstock_lab.cluster.rootfs import cache_folder
 from penstock_lab.cluster.spec import default_folder
 from penstock_lab.mock.backend import virtual_cluster
@@ -388,7 +391,7 @@ def opened(config: Config) -> tuple[App, str]:
         await app.start()
         try:
             await app.open_doors()
-            environment = app.workflows.carrier.environment
+            environment = app.part(WorkflowPart).controller.carrier.environment
             return " ".join(environment[n] for n in ("DMR_AGENT", "DMR_AGENT_OTHERS") if n in environment)
         finally:
             await app.close()
@@ -486,7 +489,10 @@ def test_a_reload_changes_what_can_change_while_running(app, file):
     )
     app.reload()
     assert (app.loop.interval, app.loop.idle_interval, app.observer.min_interval) == (7, 70, 2)
-    assert (app.malleable.settings.limits.cooldown, app.malleable.settings.limits.accept) == (9, 8)
+    assert (
+        app.part(MalleablePart).controller.settings.limits.cooldown,
+        app.part(MalleablePart).controller.settings.limits.accept,
+    ) == (9, 8)
     assert app.config.agent.interval == 7
 
 
@@ -495,11 +501,18 @@ def test_a_reload_changes_what_can_change_while_running(app, file):
     ["agent: {intervall: 7}", "agent: {interval: soon}", "agent: [", "dmr: {policy: nope}\nagent: {interval: 7}"],
 )
 def test_a_reload_of_a_wrong_file_keeps_the_old_configuration(app, file, text):
-    before, policy, limits = app.config, app.malleable.settings.policy, app.malleable.settings.limits
+    before, policy, limits = (
+        app.config,
+        app.part(MalleablePart).controller.settings.policy,
+        app.part(MalleablePart).controller.settings.limits,
+    )
     file.write_text(text)
     app.reload()
     assert app.config is before
-    assert (app.malleable.settings.policy, app.malleable.settings.limits) == (policy, limits)
+    assert (app.part(MalleablePart).controller.settings.policy, app.part(MalleablePart).controller.settings.limits) == (
+        policy,
+        limits,
+    )
     assert (app.loop.interval, app.loop.idle_interval, app.observer.min_interval) == (5, 50, 1)
     file.unlink()
     app.reload()
@@ -540,7 +553,7 @@ def test_a_reload_always_ends_for_systemd_and_says_whether_it_did(app, file, bro
     assert (reloaded(app), app.config.dmr.policy) == (1, "wide")
 
     said.clear()
-    monkeypatch.setattr(app.messenger, "configure", lambda _config: 1 / 0)
+    monkeypatch.setattr(app.part(MessagesPart).messenger, "configure", lambda _config: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         app.reload()
     assert [state.partition("\n")[0] for state in said] == ["RELOADING=1", "READY=1"]

@@ -89,12 +89,12 @@ async def test_a_shrink_that_was_not_taken_up_is_withdrawn(tmp_path):
     await world.boot()
     program = await world.malleable(600)
     await world.until(lambda: len(world.engine.job(program.job).nodes) > 2)
-    await world.until(lambda: world.app.malleable.jobs[program.job].phase == "idle")
+    await world.until(lambda: world.malleables.jobs[program.job].phase == "idle")
     program.next_at = float("inf")  # it says nothing more
     await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 20\n", 4, 25))
-    await world.until(lambda: world.app.malleable.jobs[program.job].phase == "proposed")
+    await world.until(lambda: world.malleables.jobs[program.job].phase == "proposed")
     await world.app.operations["pause"](ME, {"feature": "malleable"})
-    await world.until(lambda: world.app.malleable.jobs[program.job].phase == "idle", 30)
+    await world.until(lambda: world.malleables.jobs[program.job].phase == "idle", 30)
     assert any(j.state is JobState.PENDING for j in world.living("bob"))
 
 

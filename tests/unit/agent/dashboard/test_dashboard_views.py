@@ -14,9 +14,11 @@ from penstock.config import config_of
 from penstock.core.picture import picture_from_dict
 from penstock.errors import UserError
 from penstock.malleable.machine import MalleableJob
+from penstock.malleable.part import MalleablePart
 from penstock.state.store import Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import workflow_to_dict
+from penstock.workflow.part import WorkflowPart
 from penstock.workflow.state import Submitter
 from penstock_lab.mock.backend import virtual_cluster
 
@@ -135,7 +137,7 @@ def test_sizes_over_time_are_shown_to_whose_they_are(agent):
         offer = Offer(number, 4, 2, 8, nodes=("n1", "n2", "n3", "n4"))
         me = MalleableJob(number, uid, offer, offer.nodes, started=agent.app.clock.now() - 100)
         if ended is None:
-            agent.app.malleable.jobs[number] = me
+            agent.app.part(MalleablePart).controller.jobs[number] = me
         agent.app.store.save_malleable(number, me.to_dict(), ended)
 
     now = agent.app.clock.now()
@@ -166,14 +168,14 @@ def test_a_workflow_that_goes_on_is_shown_however_many_have_begun_after_it(agent
     over = {**run_to_dict(flow), "phase": "completed"}
     for _ in range(200):
         agent.app.store.save_run(agent.app.store.add_run(ME, over, 2.0), over, finished=3.0)
-    assert number in agent.app.workflows.runs
+    assert number in agent.app.part(WorkflowPart).controller.runs
     assert number in [run["id"] for run in agent.ask(ME, "status")["workflows"]]
 
 
 def test_a_users_own_workflow_that_goes_on_is_shown_however_many_have_begun_after_it(agent):
     stage = {"name": "a", "job": 1, "after": [], "order": {"words": [], "workdir": "/"}}
     number = agent.ask(agent.alice, "guide", workflow="w", strategy="asa", stages=[stage])["run"]
-    over = {**run_to_dict(agent.app.workflows.runs[number]), "phase": "completed"}
+    over = {**run_to_dict(agent.app.part(WorkflowPart).controller.runs[number]), "phase": "completed"}
     for _ in range(200):
         run = agent.app.store.add_run(agent.alice, over, 2.0, Submitter.OWNER)
         agent.app.store.save_run(run, {**over, "id": run}, finished=3.0)
@@ -189,7 +191,7 @@ def test_of_many_malleable_jobs_all_that_run_are_shown_and_ones_own_that_have_en
         offer = Offer(number, 1, 1, 8, nodes=("n1",))
         me = MalleableJob(number, uid, offer, offer.nodes, started=now - 100)
         if ended is None:
-            agent.app.malleable.jobs[number] = me
+            agent.app.part(MalleablePart).controller.jobs[number] = me
         agent.app.store.save_malleable(number, me.to_dict(), ended)
 
     noted(1, agent.alice, ended=now - 99)

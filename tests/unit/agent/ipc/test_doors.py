@@ -17,13 +17,14 @@ from penstock.api import Decision, Reason, Verb
 from penstock.app import App
 from penstock.cli.door import ask_or_read
 from penstock.config import config_of, load
+from penstock.core import callers
 from penstock.core.pauses import Pause
 from penstock.errors import AgentUnavailable, ConfigError, NotFound, NotNow, NotPermitted, UserError
-from penstock.ipc import operators
 from penstock.ipc.inbox import LATER, Inbox
 from penstock.state.leadership import hold_state, lock_state
 from penstock.state.store import Store
 from penstock.workflow import admission, chains, measure
+from penstock.workflow.part import WorkflowPart
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
 
@@ -192,12 +193,12 @@ def test_jobs_that_depend_on_one_another_are_followed_for_their_owner_alone(agen
     # Numbers of jobs are no secret: Bob's chain is his own.
     assert agent.ask(BOB, "follow", links=linked((9, "afterok:5"))) == {"run": 3}
     assert agent.ask(ALICE, "follow", links=linked((10, "afterok:6:8,singleton"))) == {"run": 1}
-    runs = agent.app.workflows.runs
+    runs = agent.app.part(WorkflowPart).controller.runs
     assert {n: [s.job for s in run.stages] for n, run in runs.items()} == {1: [5, 6, 7, 8, 10], 3: [9]}
     shown = {w["id"]: w for w in agent.ask(ALICE, "status")["workflows"]}
     assert (shown[2]["phase"], shown[2]["stages"]) == ("completed", [])
     assert shown[2]["why"] == "its jobs are part of workflow 1 (j5) now"
-    assert agent.app.workflows.book.finished.total() == 0
+    assert agent.app.part(WorkflowPart).controller.book.finished.total() == 0
     told = agent.ask(ALICE, "explain", subject="workflow 1/j10")
     assert [code for code, _text in told[-1]["reasons"]] == ["chain-after", "left-to-slurm", "chains-joined"]
     with pytest.raises(NotPermitted):
@@ -242,7 +243,7 @@ def test_a_users_workflows_are_so_long_in_all(agent, monkeypatch):
 
 
 def test_an_operator_sees_all_and_may_pause_but_acts_as_nobody_else(agent, monkeypatch):
-    monkeypatch.setattr(operators, "login", {ALICE: "alice", OPER: "oper"}.get)
+    monkeypatch.setattr(callers, "login", {ALICE: "alice", OPER: "oper"}.get)
     ask = agent.ask
     ask(ALICE, "pause", uid=ALICE)
     assert ask(OPER, "cluster")["whole"] and not ask(ALICE, "cluster")["whole"]

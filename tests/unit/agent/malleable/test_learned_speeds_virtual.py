@@ -132,7 +132,7 @@ async def test_slurm_is_asked_once_for_the_program_of_a_job_and_not_again_after_
     await world.restart()
     await for_seconds(world, 300)
     assert asked.count("texts") == 1
-    assert world.app.malleable.jobs[one.job].program.startswith("?"), "a script from stdin has no command"
+    assert world.malleables.jobs[one.job].program.startswith("?"), "a script from stdin has no command"
     await program(world, "two", 1, flat)
     await for_seconds(world, 60)
     assert asked.count("texts") == 2
@@ -154,9 +154,9 @@ async def test_where_slurm_does_not_say_which_program_it_is_jobs_are_served_all_
     await world.boot()
     one = await program(world, "one", 1, perfect)
     await world.until(lambda: one.sizes[-1] == 8 and settled(world, one), 60)
-    assert world.app.malleable.jobs[one.job].program == ""
+    assert world.malleables.jobs[one.job].program == ""
     world.failing = world.app.backend.failing = lambda _method: None
-    await world.until(lambda: world.app.malleable.jobs[one.job].program, 120)
+    await world.until(lambda: world.malleables.jobs[one.job].program, 120)
 
 
 @virtual

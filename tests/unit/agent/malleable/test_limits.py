@@ -23,6 +23,7 @@ from penstock.malleable.registry import Registry
 from penstock.malleable.words import ResizePhase
 from penstock.state.store import Store
 from penstock.values.allow import NOT_ALLOWED, Rule, Subject, refusal
+from penstock.workflow.part import WorkflowPart
 from penstock.workflow.state import RunPhase
 from penstock_lab.agent_world import APP, World, chain, virtual
 
@@ -158,23 +159,23 @@ async def test_workflows_of_users_own_jobs_go_by_what_slurm_says_of_their_jobs(t
         "stages": [{"name": "s", "job": job, "after": [], "hold": True}],
     }
     with pytest.raises(NotPermitted, match="is not one of nobody-of-this-name") as refused:
-        await world.app.operations["guide"](uid, request) if uid == ME else await world.app.workflows.register(
-            uid, request
-        )
+        await world.app.operations["guide"](uid, request) if uid == ME else await world.app.part(
+            WorkflowPart
+        ).controller.register(uid, request)
     assert refused.value.by_setting, "so that a request that was left is kept until the list lets it in"
     world.app.executor.pause_control.rules = [Rule(partitions=("gpu",))]
-    number = await world.app.workflows.register(uid, request)
+    number = await world.workflows.register(uid, request)
     start = world.now
     await world.until(lambda: world.now > start + 60)
     assert world.living()[0].state == "PENDING"
     last = world.store.decisions(f"workflow {number}")[-1]
     assert "partition main is not one of gpu" in last["reasons"][0][1]
     world.app.executor.pause_control.rules = [Rule(accounts=("physics",))]
-    why = world.app.workflows.held(world.app.workflows.runs[number])
+    why = world.workflows.held(world.workflows.runs[number])
     assert "account" in why.text, "Slurm has shown the job, so what it does not say is outside"
     world.app.executor.pause_control.rules = [Rule(partitions=("main",))]
-    await world.until(lambda: not world.app.workflows.runs, 120)
-    assert world.app.workflows.book.finished == {("owner", "completed"): 1}
+    await world.until(lambda: not world.workflows.runs, 120)
+    assert world.workflows.book.finished == {("owner", "completed"): 1}
 
 
 def test_bags_are_neither_sent_nor_moved_to_where_they_are_not_allowed():

@@ -38,7 +38,7 @@ def codes(world: World, program: Program) -> set[str]:
 async def grown(world: World, **more) -> Program:
     """A program that has grown from two nodes of its own to four, two of them of a companion where that is the way."""
     program = await world.malleable(seconds=3000, **more)
-    world.app.malleable.settings.policy = Wants(4)
+    world.malleables.settings.policy = Wants(4)
     await world.until(lambda: program.sizes[-1] == 4 and settled(world, program), seconds=200)
     return program
 
@@ -56,15 +56,15 @@ async def test_each_growth_has_a_companion_and_the_last_leaves_first(tmp_path):
     world = World(tmp_path, **SITE["companion"])
     await world.boot()
     program = await grown(world, **APP["companion"])
-    world.app.malleable.settings.policy = Wants(8)
+    world.malleables.settings.policy = Wants(8)
     await world.until(lambda: program.sizes[-1] == 8 and settled(world, program))
-    first, second = world.app.malleable.jobs[program.job].companions
+    first, second = world.malleables.jobs[program.job].companions
     assert world.engine.job(first.job).limit_at <= world.engine.job(program.job).limit_at + 60
-    world.app.malleable.settings.policy = Wants(4)
+    world.malleables.settings.policy = Wants(4)
     await world.until(lambda: program.sizes[-1] == 4 and settled(world, program))
     assert world.engine.job(second.job).state is JobState.CANCELLED
     assert world.engine.job(first.job).state is JobState.RUNNING
-    world.app.malleable.settings.policy = Wants(1)
+    world.malleables.settings.policy = Wants(1)
     await world.until(lambda: program.sizes[-1] == 1 and settled(world, program))
     assert program.sizes == [2, 4, 8, 4, 1]
     assert len(world.engine.owner) == 1
@@ -89,19 +89,19 @@ async def test_a_companion_that_ends_by_itself_is_no_longer_counted_with(tmp_pat
     world = World(tmp_path, **SITE["companion"])
     await world.boot()
     program = await grown(world, **APP["companion"])
-    world.app.malleable.settings.policy = Wants(8)
+    world.malleables.settings.policy = Wants(8)
     await world.until(lambda: program.sizes[-1] == 8 and settled(world, program))
-    last = world.app.malleable.jobs[program.job].companions[-1]
+    last = world.malleables.jobs[program.job].companions[-1]
     end(world, world.engine.job(last.job))
     program.next_at = math.inf  # its ranks hang in a call to the dead ones
     await rest(world)
-    me = world.app.malleable.jobs[program.job]
+    me = world.malleables.jobs[program.job]
     assert len(me.companions) == 1 and len(me.nodes) == 4 and "ended by itself" in me.note
-    assert world.app.malleable.jobs[program.job].phase is ResizePhase.IDLE
+    assert world.malleables.jobs[program.job].phase is ResizePhase.IDLE
     # One that survives says where it runs now, and is served again.
     program.nodes = program.nodes[:4]
     program.next_at = world.now
-    world.app.malleable.settings.policy = Wants(2)
+    world.malleables.settings.policy = Wants(2)
     await world.until(lambda: program.sizes[-1] == 2 and settled(world, program))
     assert world.resizers() == []
 
@@ -115,19 +115,19 @@ async def test_a_companion_that_ends_in_a_resize_leaves_nothing(tmp_path, phase)
     await world.boot()
     shrink = phase in (ResizePhase.PROPOSED, ResizePhase.LEAVING)
     program = await (grown(world, **APP["companion"]) if shrink else world.malleable(seconds=3000, **APP["companion"]))
-    world.app.malleable.settings.policy = Wants(2 if shrink else 4)
+    world.malleables.settings.policy = Wants(2 if shrink else 4)
     program.takes = 5.0
     await world.until(lambda: the_phase(world, program) is phase)
     (companion,) = world.resizers()
     scancel(world, companion)
-    world.app.malleable.settings.policy = Wants(2)
+    world.malleables.settings.policy = Wants(2)
     program.under_way = None
     program.nodes = world.engine.job(program.job).nodes
     program.answers = "ignore"  # it cannot tell an offer that is dead
     await world.until(lambda: settled(world, program), seconds=60)
     program.answers = "accept"
     assert world.resizers() == [] and len(world.engine.owner) == 2
-    world.app.malleable.settings.policy = Wants(4)
+    world.malleables.settings.policy = Wants(4)
     await world.until(lambda: program.sizes[-1] == 4 and settled(world, program))
 
 
@@ -156,7 +156,7 @@ async def test_a_second_program_in_the_same_job_gives_back_what_the_first_had(tm
     world = World(tmp_path, **SITE["companion"])
     await world.boot()
     program = await grown(world, **APP["companion"])
-    world.app.malleable.settings.policy = Wants(2)
+    world.malleables.settings.policy = Wants(2)
     program.nodes, program.epoch = world.engine.job(program.job).nodes, 0
     await world.until(lambda: world.resizers() == [] and settled(world, program), seconds=60)
 
@@ -175,7 +175,7 @@ async def test_a_companion_that_waits_for_its_nodes_is_no_job_of_the_queue_for_t
 
     other = await world.malleable(seconds=3000, maximum=2, minimum=2)
     rival = await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 300\n", 8, 400))
-    await world.until(lambda: other.job in world.app.malleable.jobs and program.job in world.app.malleable.jobs)
+    await world.until(lambda: other.job in world.malleables.jobs and program.job in world.malleables.jobs)
     waiting = []
 
     async def allocate(spec, patience):
@@ -185,7 +185,7 @@ async def test_a_companion_that_waits_for_its_nodes_is_no_job_of_the_queue_for_t
 
     rest_forever = asyncio.Event()
     world.app.backend.allocate = allocate
-    world.app.malleable.settings.policy = Watches(4)
+    world.malleables.settings.policy = Watches(4)
     await world.until(lambda: waiting)
     shown.clear()
     await rest(world, 30)
@@ -216,7 +216,7 @@ async def test_a_job_with_gres_is_asked_for_once(tmp_path, gres):
         return gres
 
     world.app.backend.holds_gres = holds_gres
-    settings = world.app.malleable.settings
+    settings = world.malleables.settings
     assert settings.site is not None
     settings.site = replace(settings.site, select_type="select/cons_tres")
     program = await world.malleable(seconds=3000)
@@ -232,9 +232,9 @@ async def test_a_resizer_comes_behind_all_who_wait(tmp_path, operator):
     world = World(tmp_path, operators=("alice",) if operator else ())
     await world.boot()
     program = await world.malleable(seconds=3000)
-    world.app.malleable.settings.policy = Wants(4)
+    world.malleables.settings.policy = Wants(4)
     await world.bob.submit(JobSpec("wide", "#!/bin/sh\nsleep 9\n", 8, 60))  # it waits for the program's end
-    await world.until(lambda: program.job in world.app.malleable.jobs)
+    await world.until(lambda: program.job in world.malleables.jobs)
     await rest(world, 30)
     asked = [j for j in world.engine.records.values() if isinstance(j.spec, Allocation)]
     assert asked and all(j.spec.last and j.fixed_priority == 1 for j in asked)
@@ -249,9 +249,9 @@ async def test_nothing_grows_onto_nodes_that_somebody_was_promised_before_its_en
     await world.boot()
     await world.bob.submit(JobSpec("ahead", "#!/bin/sh\nsleep 9999\n", 4, 1800))
     program = await world.malleable(seconds=1500, limit=ends)
-    world.app.malleable.settings.policy = Wants(4)
+    world.malleables.settings.policy = Wants(4)
     await world.bob.submit(JobSpec("wide", "#!/bin/sh\nsleep 9\n", 6, 60))
-    await world.until(lambda: program.job in world.app.malleable.jobs)
+    await world.until(lambda: program.job in world.malleables.jobs)
     await rest(world, 200)
     assert (program.sizes, "promised" in codes(world, program)) == (([2, 4], False) if grows else ([2], True))
 
@@ -263,7 +263,7 @@ async def test_a_shrink_that_the_remaining_steps_forbid_is_told_and_an_operator_
         await world.boot()
         # 4,000 s of limit for steps that take 3,000 s on the two nodes it has.
         program = await world.malleable(seconds=3500, limit=4000, steps_left=3000, step_seconds=1.0)
-        world.app.malleable.settings.policy = Wants(1)
+        world.malleables.settings.policy = Wants(1)
         await rest(world, 100)
         limit = world.engine.job(program.job).time_limit
         if operators:
@@ -280,14 +280,14 @@ async def test_an_extended_job_takes_its_companions_along(tmp_path):
     world = World(tmp_path, contain=True, operators=("alice",))
     await world.boot()
     program = await world.malleable(seconds=3500, limit=4000, **APP["companion"])
-    world.app.malleable.settings.policy = Wants(4)
+    world.malleables.settings.policy = Wants(4)
     await world.until(lambda: program.sizes[-1] == 4 and settled(world, program))
-    world.app.malleable.settings.policy = Wants(8)
+    world.malleables.settings.policy = Wants(8)
     await world.until(lambda: program.sizes[-1] == 8 and settled(world, program))
     program.more |= {"steps_left": 3000, "step_seconds": 1.0}
-    world.app.malleable.settings.policy = Wants(4)
+    world.malleables.settings.policy = Wants(4)
     await world.until(lambda: program.sizes[-1] == 4 and settled(world, program), seconds=300)
-    (companion,) = world.app.malleable.jobs[program.job].companions
+    (companion,) = world.malleables.jobs[program.job].companions
     job, held = world.engine.job(program.job), world.engine.job(companion.job)
     assert job.time_limit > 6000 and abs(job.limit_at - held.limit_at) < 1
 
@@ -307,9 +307,9 @@ async def test_the_cost_of_a_resize_is_the_median_of_those_before(tmp_path):
     await world.boot()
     program = await world.malleable(seconds=9000, takes=40.0)
     await world.until(lambda: program.sizes[-1] == 8 and settled(world, program))
-    assert 40 <= world.app.malleable._registry.cost(15.0) < 50
+    assert 40 <= world.malleables._registry.cost(15.0) < 50
     await world.restart()
-    assert 40 <= world.app.malleable._registry.cost(15.0) < 50
+    assert 40 <= world.malleables._registry.cost(15.0) < 50
 
 
 @virtual
@@ -326,7 +326,7 @@ async def test_nobody_grows_onto_a_node_that_another_job_gave_back_a_moment_ago(
     await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 3000\n", 2, 3600))  # no idle node is left
     await rest(world, 10)
     second.bounds["factor"] = 1
-    world.app.malleable.settings.policy = Swaps(0)
+    world.malleables.settings.policy = Swaps(0)
     await world.until(lambda: first.sizes[-1] == 2 and settled(world, first))
     given = world.now
     second.bounds["maximum"] = 4
@@ -335,7 +335,7 @@ async def test_nobody_grows_onto_a_node_that_another_job_gave_back_a_moment_ago(
         def decide(self, offer, job, snapshot):
             return ResizeVerdict(2 if job.id == first.job else 4, (Reason("swap", "the test wants it"),))
 
-    world.app.malleable.settings.policy = Takes(0)
+    world.malleables.settings.policy = Takes(0)
     await world.until(lambda: second.sizes[-1] == 4)
     resizer = next(j for j in world.engine.records.values() if j.name.startswith(f"penstock-{second.job}-"))
     assert resizer.start >= given + 4 and "just-given-back" in codes(world, second)
@@ -353,7 +353,7 @@ async def test_how_far_an_application_has_got_is_not_written_at_every_check(tmp_
     for step in range(50):
         program.more = {"steps_left": 1000 - step, "step_seconds": 1.0 + step / 100}
         await program.step()
-    assert written == [] and world.app.malleable.jobs[program.job].offer.steps_left == 951
+    assert written == [] and world.malleables.jobs[program.job].offer.steps_left == 951
 
 
 # -- announcements -----------------------------------------------------------------------------------------------------
@@ -364,22 +364,22 @@ async def test_announced_nodes_are_there_when_the_phase_begins(tmp_path):
     world = World(tmp_path, weight_age=0.0)
     await world.boot()
     program = await world.malleable(seconds=3000)
-    world.app.malleable.settings.policy = Wants(2)
+    world.malleables.settings.policy = Wants(2)
     waits = []
 
     async def expected(geometry):
         waits.append(geometry)
         return 100.0
 
-    world.app.malleable._decider._expected_wait = expected
-    await world.until(lambda: program.job in world.app.malleable.jobs)
+    world.malleables._decider._expected_wait = expected
+    await world.until(lambda: program.job in world.malleables.jobs)
     begins = world.now + 300
     assert isinstance(await program.announce(8, 300.0), wire.Done)
     await world.until(lambda: world.resizers() or program.sizes[-1] == 8)
     assert 100 <= begins - world.now <= 130, "as long ahead as the nodes wait, and a resize takes"
     assert (waits[0].nodes, waits[0].partition, waits[0].user) == (6, "main", "alice")
     await world.until(lambda: program.sizes[-1] == 8 and settled(world, program))
-    assert world.now < begins and world.app.malleable.jobs[program.job].announced is None
+    assert world.now < begins and world.malleables.jobs[program.job].announced is None
     assert "announced" in codes(world, program)
 
 
@@ -388,8 +388,8 @@ async def test_an_announced_growth_waits_in_the_queue_for_as_long_as_its_phase_i
     world = World(tmp_path)
     await world.boot()
     program = await world.malleable(seconds=3000)
-    world.app.malleable.settings.policy = Wants(2)
-    await world.until(lambda: program.job in world.app.malleable.jobs)
+    world.malleables.settings.policy = Wants(2)
+    await world.until(lambda: program.job in world.malleables.jobs)
     patience = []
     refuse = world.app.backend.call
 
@@ -404,7 +404,7 @@ async def test_an_announced_growth_waits_in_the_queue_for_as_long_as_its_phase_i
     await world.until(lambda: patience)
     assert 40 <= patience[0] <= 50
     await rest(world, 100)
-    assert world.app.malleable.jobs[program.job].announced is None, "one attempt, then it is over"
+    assert world.malleables.jobs[program.job].announced is None, "one attempt, then it is over"
 
 
 @virtual
@@ -412,18 +412,18 @@ async def test_an_announcement_survives_the_agent_and_expires(tmp_path):
     world = World(tmp_path)
     await world.boot()
     program = await world.malleable(seconds=3000)
-    world.app.malleable.settings.policy = Wants(2)
-    await world.until(lambda: program.job in world.app.malleable.jobs)
+    world.malleables.settings.policy = Wants(2)
+    await world.until(lambda: program.job in world.malleables.jobs)
     await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 2000\n", 6, 2400))
     await program.announce(8, 100.0)
     await world.restart()
-    world.app.malleable.settings.policy = Wants(2)
-    assert world.app.malleable.jobs[program.job].announced is not None
+    world.malleables.settings.policy = Wants(2)
+    assert world.malleables.jobs[program.job].announced is not None
     await rest(world, 200)
-    assert world.app.malleable.jobs[program.job].announced is None and program.sizes == [2]
+    assert world.malleables.jobs[program.job].announced is None and program.sizes == [2]
     await program.announce(2, 100.0)
     await rest(world, 10)
-    assert world.app.malleable.jobs[program.job].announced is None
+    assert world.malleables.jobs[program.job].announced is None
     assert "announcement-over" in codes(world, program)
 
 
@@ -478,13 +478,13 @@ async def test_however_a_job_ends_in_a_resize_nothing_is_left(tmp_path, phase, e
     await world.boot()
     if phase in (ResizePhase.IDLE, ResizePhase.PROPOSED, ResizePhase.LEAVING):
         program = await grown(world, **APP[way])
-        world.app.malleable.settings.policy = Wants(4 if phase is ResizePhase.IDLE else 2)
+        world.malleables.settings.policy = Wants(4 if phase is ResizePhase.IDLE else 2)
     else:
         program = await world.malleable(seconds=3000, **APP[way])
-        world.app.malleable.settings.policy = Wants(4)
+        world.malleables.settings.policy = Wants(4)
     await world.until(lambda: the_phase(world, program) is phase)
     end(world, program)
-    await world.until(lambda: not world.app.malleable.jobs, seconds=60)
+    await world.until(lambda: not world.malleables.jobs, seconds=60)
     await rest(world, 100)
     assert world.resizers() == [] and world.engine.owner == {} and world.store.malleable() == []
 
@@ -495,16 +495,16 @@ async def test_two_resizes_back_to_back_and_checks_in_between(tmp_path, way):
     world = World(tmp_path, {"dmr": {"cooldown": 0}}, **SITE[way])
     await world.boot()
     program = await world.malleable(seconds=3000, takes=12.0, **APP[way])
-    world.app.malleable.settings.policy = Wants(4)
+    world.malleables.settings.policy = Wants(4)
     await world.until(lambda: the_phase(world, program) is ResizePhase.RESIZING)
     asked = wire.Check(**program._head(program.epoch + 1), size=2, minimum=1, maximum=8, nodes=program.nodes)
     reply = await world.say(asked)
     assert isinstance(reply, wire.CheckReply) and reply.action == "none", "one resize at a time"
     assert the_phase(world, program) is ResizePhase.RESIZING
     await world.until(lambda: program.sizes[-1] == 4)
-    world.app.malleable.settings.policy = Wants(2)
+    world.malleables.settings.policy = Wants(2)
     await world.until(lambda: program.sizes[-1] == 2)
-    world.app.malleable.settings.policy = Wants(8)
+    world.malleables.settings.policy = Wants(8)
     await world.until(lambda: program.sizes[-1] == 8 and settled(world, program))
     assert program.sizes == [2, 4, 2, 8]
 
@@ -515,7 +515,7 @@ async def test_old_messages_and_sizes_out_of_bounds_change_nothing(tmp_path, way
     world = World(tmp_path, **SITE[way])
     await world.boot()
     program = await grown(world, **APP[way])
-    before = world.app.malleable.jobs[program.job]
+    before = world.malleables.jobs[program.job]
     for request in (
         wire.Accept(**program._head(0)),
         wire.Accept(**program._head(99)),
@@ -524,9 +524,9 @@ async def test_old_messages_and_sizes_out_of_bounds_change_nothing(tmp_path, way
         wire.Finished(**program._head(99), size=2),
     ):
         await world.say(request)
-        assert world.app.malleable.jobs[program.job] == before
+        assert world.malleables.jobs[program.job] == before
     for size in (-1, 0, 3, 5, 9, 10_000):
-        world.app.malleable.settings.policy = Wants(size)
+        world.malleables.settings.policy = Wants(size)
         await rest(world, 20)
         assert program.sizes == [2, 4] and settled(world, program)
     assert "unreachable" in codes(world, program)
@@ -539,7 +539,7 @@ async def test_a_shrink_that_is_accepted_and_never_finished_holds_up_nobody_else
     await world.boot()
     stuck = await grown(world, **APP[way])
     other = await world.malleable(seconds=3000, **APP[way])
-    world.app.malleable.settings.policy = Wants(4)
+    world.malleables.settings.policy = Wants(4)
     await world.until(lambda: other.sizes[-1] == 4 and settled(world, other))
     rival = await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 30\n", 2, 60))
 
@@ -550,7 +550,7 @@ async def test_a_shrink_that_is_accepted_and_never_finished_holds_up_nobody_else
             return ResizeVerdict(size, (Reason("for", "the rival"),), rival if size != offer.size else None)
 
     stuck.takes = math.inf
-    world.app.malleable.settings.policy = For(0)
+    world.malleables.settings.policy = For(0)
     await world.until(lambda: the_phase(world, stuck) is ResizePhase.LEAVING)
     await world.until(lambda: world.engine.records[rival].state is JobState.COMPLETED, seconds=400)
     assert other.sizes[-1] == 2 and the_phase(world, stuck) is ResizePhase.LEAVING
@@ -566,7 +566,7 @@ async def test_few_idle_nodes_go_to_each_in_turn(tmp_path):
 
     world = World(tmp_path)
     await world.boot()
-    world.app.malleable.settings.policy = Breathes(4)
+    world.malleables.settings.policy = Breathes(4)
     programs = [await world.malleable(seconds=3000, maximum=4) for _ in range(3)]
     await rest(world, 1500)
     counts = [len(p.sizes) for p in programs]

@@ -106,7 +106,7 @@ async def with_two_waiting(tmp_path, **more):
     """All nodes taken, one malleable program, and two jobs of its owner that wait: the first and the second."""
     world = World(tmp_path, priority=PriorityType.BASIC, **more)
     await world.boot()
-    world.app.malleable.settings.policy = policy = Ranking()
+    world.malleables.settings.policy = policy = Ranking()
     await world.malleable()
     await world.bob.submit(JobSpec("full", "#!/bin/sh\nsleep 900\n", 6, 900))
     first, second = [await world.backend.submit(JobSpec(n, "#!/bin/sh\nsleep 60\n", 4, 600)) for n in ("a", "b")]
@@ -139,7 +139,7 @@ async def test_once_is_enough_after_a_restart_too(tmp_path):
     await world.until(lambda: world.engine.records[first].nice > 0)
     await world.bob.as_user("root").update(first, nice=0)  # an administrator gives it its place again
     await world.restart()
-    world.app.malleable.settings.policy = policy
+    world.malleables.settings.policy = policy
     passes = world.passes
     await world.until(lambda: world.passes > passes + 5)
     assert world.engine.records[first].nice == 0

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from dmr import wire
 from penstock.api import Allocation, JobSpec, JobState, Reason, ResizeVerdict, Step
 from penstock.errors import SlurmUnavailable
+from penstock.malleable.part import MalleablePart
 from penstock.malleable.words import ResizePhase
 from penstock_lab.agent_world import APP, Program, World, settled, the_phase, virtual
 from penstock_lab.mock.clock import VirtualClock
@@ -108,7 +109,7 @@ async def to_shrink(tmp_path: Path, extend: bool = True, **more: Any) -> tuple[W
     program = Program(world, number, maximum=4, factor=2, steps_left=3000, step_seconds=1.0, **APP["launcher"])
     program.sizes = [4]
     world.programs.append(program)
-    world.app.malleable.settings.policy = Wants(2)
+    world.malleables.settings.policy = Wants(2)
     return world, program
 
 
@@ -121,7 +122,7 @@ async def test_a_limit_is_raised_when_the_nodes_are_seen_to_have_gone_and_by_wha
     assert (job, nodes) == (program.job, 2)
     assert 6600 <= limit <= 7000, "3,000 s on half the nodes, and a tenth more"
     await rest(world)
-    me = world.app.malleable.jobs[program.job]
+    me = world.malleables.jobs[program.job]
     assert (me.owed, me.before, me.earned) == (0, 0, 0) and world.engine.job(program.job).time_limit == limit
 
 
@@ -151,7 +152,7 @@ async def test_done_without_having_left_keeps_nodes_and_limit(tmp_path, raises, 
     monkeypatch.setattr(VirtualClock, "steps", everywhere)
     await world.until(lambda: program.sizes[-1] == 2)
     await rest(world, 300)
-    assert world.app.malleable.jobs[program.job].phase is ResizePhase.RELEASING
+    assert world.malleables.jobs[program.job].phase is ResizePhase.RELEASING
     program.more["steps_left"] = 10
     await world.say(wire.Refuse(job=program.job, epoch=1, time=world.now, why="after all"))
     await rest(world, 300)
@@ -162,10 +163,10 @@ async def test_done_without_having_left_keeps_nodes_and_limit(tmp_path, raises, 
 async def test_by_default_an_agent_for_all_raises_no_limit(tmp_path, raises):
     world = World(tmp_path, {"dmr": {"cooldown": 0}}, **site())
     await world.boot()
-    assert world.app.malleable.settings.extend is False
+    assert world.malleables.settings.extend is False
     own = World(tmp_path / "own")
     await own.boot()
-    assert own.app.malleable.settings.extend is True
+    assert own.app.part(MalleablePart).controller.settings.extend is True
 
 
 @virtual
@@ -187,7 +188,7 @@ async def test_a_shrink_whose_raise_is_no_longer_allowed_is_withdrawn(tmp_path, 
     program.answers = "ignore"
     await world.until(lambda: the_phase(world, program) is ResizePhase.PROPOSED)
     limit(world, qos_limits={"normal": NodeLimits(max_wall=3600.0)})
-    await world.until(lambda: world.app.malleable.jobs[program.job].phase is ResizePhase.IDLE, 25.0)
+    await world.until(lambda: world.malleables.jobs[program.job].phase is ResizePhase.IDLE, 25.0)
     program.answers = "accept"
     await rest(world, 100)
     assert program.sizes == [4] and raises.seen == []
@@ -201,7 +202,7 @@ async def test_a_raise_waits_while_nothing_can_be_said_of_the_owners_limits(tmp_
     world.failing = world.app.backend.failing = lambda name: SlurmUnavailable("away") if name == "limits" else None
     await world.until(lambda: len(world.engine.job(program.job).nodes) == 2)
     await rest(world)
-    assert raises.seen == [] and world.app.malleable.jobs[program.job].owed
+    assert raises.seen == [] and world.malleables.jobs[program.job].owed
     assert "cannot be looked at right now" in program.told
     await world.restart()
     world.failing = world.app.backend.failing = lambda _name: None
@@ -227,13 +228,13 @@ async def test_an_agent_killed_around_a_raise_raises_or_not_and_never_twice_as_m
     limits = set()
     for k in itertools.count():
         world, program = await to_shrink(tmp_path / str(k))
-        await world.until(lambda w=world, p=program: w.app.malleable.jobs.get(p.job, None) is not None)
-        await world.until(lambda w=world, p=program: w.app.malleable.jobs[p.job].phase is ResizePhase.RELEASING)
+        await world.until(lambda w=world, p=program: w.malleables.jobs.get(p.job, None) is not None)
+        await world.until(lambda w=world, p=program: w.malleables.jobs[p.job].phase is ResizePhase.RELEASING)
         world.fuse.at = world.fuse.points + k
         await rest(world, 120)
         limits.add(world.engine.job(program.job).time_limit)
         blown = world.lives > 1
-        me = world.app.malleable.jobs[program.job]
+        me = world.malleables.jobs[program.job]
         assert (me.owed, me.before) == (0, 0), k
         world.kill()
         if not blown:
@@ -270,7 +271,7 @@ async def test_no_growth_past_a_limit_of_the_owner(tmp_path, code):
     await world.boot()
     program = await world.malleable(seconds=1000, limit=3600.0, **APP["launcher"])
     limit(world, **LIMITS[code])
-    world.app.malleable.settings.policy = Wants(8)
+    world.malleables.settings.policy = Wants(8)
     await rest(world)
     assert program.sizes == ([2] if code == "max-wall" else [2, 4]) and code in codes(world, program.job)
     told = [t for d in world.store.decisions(f"job {program.job}") for c, t in d["reasons"] if c == code]
@@ -322,14 +323,14 @@ async def test_twenty_growths_at_once_use_one_look_and_one_reading_of_the_limits
     world = World(tmp_path, more, **site(nodes=100, **limits))
     await world.boot()
     programs = [await world.malleable(seconds=3000, **APP["launcher"]) for _ in range(20)]
-    world.app.malleable.settings.policy = Wants(2)
-    await world.until(lambda: len(world.app.malleable.jobs) == 20)
+    world.malleables.settings.policy = Wants(2)
+    await world.until(lambda: len(world.malleables.jobs) == 20)
     await rest(world, 30)
     asked: list[str] = []
     world.app.backend.failing = lambda name: asked.append(name)
-    world.app.malleable.settings.policy = Wants(4)
+    world.malleables.settings.policy = Wants(4)
     before = world.passes
-    await world.until(lambda: all(world.app.malleable.jobs[p.job].phase is not ResizePhase.IDLE for p in programs[:10]))
+    await world.until(lambda: all(world.malleables.jobs[p.job].phase is not ResizePhase.IDLE for p in programs[:10]))
     assert world.passes == before + 1
     assert (asked.count("limits"), asked.count("charges")) == (1, 1), asked
     assert asked.count("jobs") <= 2, "the pass's own, and one that is younger than a second"
@@ -347,7 +348,7 @@ async def test_a_companion_of_more_than_was_ordered_is_not_used_and_is_cancelled
     world = World(tmp_path, {"dmr": {"cooldown": 0}}, **site(nodes=16))
     await world.boot()
     program = await world.malleable(seconds=900, limit=1000.0, **APP["launcher"])
-    world.app.malleable.settings.policy = Wants(4)
+    world.malleables.settings.policy = Wants(4)
 
     def tricks(wanted: wire.NodeRequest) -> None:
         more = {"more nodes": {"node_count": wanted.node_count + 2}, "longer": {"time_limit": wanted.time_limit + 120}}
@@ -402,7 +403,7 @@ class Hostile:
         self.asked = 0
 
     def head(self, off: int = 0) -> dict[str, Any]:
-        me = self.world.app.malleable.jobs.get(self.job)
+        me = self.world.malleables.jobs.get(self.job)
         epoch = max(0, (me.epoch if me else 0) + off)
         return {"job": self.job, "epoch": epoch, "time": self.world.now}
 
@@ -515,7 +516,7 @@ async def _say_all(monkeypatch: pytest.MonkeyPatch, said: list[Any], seed: int, 
         configured = {"malleable": {"extend": True}, "dmr": {"cooldown": 0, "accept_timeout": 20}}
         world = World(Path(folder), configured, **site(nodes=10, qos_limits=limits))
         await world.boot()
-        world.app.malleable.settings.policy = Draws()
+        world.malleables.settings.policy = Draws()
         job = await world.backend.submit(JobSpec("solver", "#!/bin/sh\nsleep 800\n", 3, 850.0))
         program = Hostile(world, job, spied.seen)
         await rest(world, 10.0)

@@ -46,7 +46,7 @@ async def test_a_malleable_job_grows_on_idle_nodes_and_shrinks_for_a_pending_job
     shrink = world.store.resizes()[1]["marks"]
     assert shrink["decided"] <= shrink["accepted"] <= shrink["done"] <= shrink["released"]
     await world.until(lambda: world.engine.records[program.job].state.ended)
-    await world.until(lambda: not world.app.malleable.jobs)
+    await world.until(lambda: not world.malleables.jobs)
     assert world.store.malleable() == []
     assert world.engine.owner == {}
 
@@ -63,7 +63,7 @@ async def test_an_agent_thrown_away_at_any_pass_of_a_resize_leaves_no_resizer(tm
 
         async def throw_away(world=world, program=program, k=k):
             if world.passes == k + 1 and world.lives == 1:
-                me = world.app.malleable.jobs.get(program.job)
+                me = world.malleables.jobs.get(program.job)
                 phases.add(me.phase if me else None)
                 world.fuse.dead = True
 
@@ -71,7 +71,7 @@ async def test_an_agent_thrown_away_at_any_pass_of_a_resize_leaves_no_resizer(tm
         await breathe(world, program)
         passes = world.passes
         await world.until(lambda w=world, p=program: w.engine.records[p.job].state.ended)
-        await world.until(lambda w=world: not w.app.malleable.jobs)
+        await world.until(lambda w=world: not w.malleables.jobs)
         assert world.engine.owner == {}, k
         world.kill()
         k += 1
@@ -93,7 +93,7 @@ async def test_an_agent_killed_before_any_write_or_request_of_a_resize_leaves_no
         world.fuse.at = world.fuse.points + k
         await breathe(world, program)
         blown = world.lives > 1
-        used = {c.job for c in world.app.malleable.jobs[program.job].companions}
+        used = {c.job for c in world.malleables.jobs[program.job].companions}
         left = [j for j in world.engine.records.values() if isinstance(j.spec, Allocation) and j.id not in used]
         assert all(j.state in (JobState.COMPLETED, JobState.CANCELLED) for j in left), k
         world.kill()
@@ -169,7 +169,7 @@ async def test_a_shrink_that_is_no_longer_wanted_is_withdrawn(tmp_path, way):
     await world.until(lambda: program.sizes[-1] == 8 and settled(world, program))
     program.answers = "ignore"
     rival = await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 30\n", 4, 60))
-    await world.until(lambda: world.app.malleable.jobs[program.job].phase is ResizePhase.PROPOSED)
+    await world.until(lambda: world.malleables.jobs[program.job].phase is ResizePhase.PROPOSED)
     await world.bob.cancel(rival)
     await world.until(lambda: settled(world, program))
     program.answers = "accept"
@@ -228,13 +228,13 @@ async def test_a_job_that_ends_in_any_phase_leaves_nothing(tmp_path, phase, way)
     if phase is ResizePhase.JOINING:
         world.app.backend.call = blind
     await world.backend.cancel(program.job)
-    await world.until(lambda: not world.app.malleable.jobs, seconds=60)
+    await world.until(lambda: not world.malleables.jobs, seconds=60)
     before = world.now
     await world.until(lambda: world.now > before + 100)
     assert world.resizers() == []
     assert world.engine.owner == {}
     assert world.store.malleable() == []
-    assert world.app.malleable._grower.waiting == {}
+    assert world.malleables._grower.waiting == {}
 
 
 @virtual
@@ -335,7 +335,7 @@ async def test_a_policy_that_fails_for_one_job_holds_up_no_other(tmp_path, way):
     world = World(tmp_path, **SITE[way])
     await world.boot()
     first, second = await world.malleable(seconds=3000, **APP[way]), await world.malleable(seconds=3000, **APP[way])
-    real = world.app.malleable.settings.policy
+    real = world.malleables.settings.policy
 
     class FailsForTheFirst:
         name = "fails-for-the-first"
@@ -345,7 +345,7 @@ async def test_a_policy_that_fails_for_one_job_holds_up_no_other(tmp_path, way):
                 raise KeyError(job.partition)
             return real.decide(offer, job, snapshot)
 
-    world.app.malleable.settings.policy = FailsForTheFirst()
+    world.malleables.settings.policy = FailsForTheFirst()
     await world.until(lambda: second.sizes[-1] > 2, seconds=100)
 
 
@@ -364,7 +364,7 @@ async def test_a_resizer_that_surfaces_long_after_the_agent_was_killed_is_cancel
 
     world.app.backend.allocate = allocate
     await world.until(lambda: sent and world.lives > 1)
-    await world.until(lambda: world.app.malleable.jobs[program.job].resizer_name != sent[0].name)
+    await world.until(lambda: world.malleables.jobs[program.job].resizer_name != sent[0].name)
     late = await world.backend.allocate(replace(sent[0], nodes=1), 1.0)
     begun = world.now
     await world.until(lambda: world.engine.job(late).state.ended, 200)

@@ -208,15 +208,15 @@ async def test_what_an_older_agent_has_begun_to_merge_is_cleaned_up(tmp_path, ph
     await world.boot()
     program = await world.malleable(seconds=3000)
     name = f"penstock-{program.job}-abc"
-    await world.until(lambda: program.job in world.app.malleable.jobs)
-    me = world.app.malleable.jobs[program.job]
+    await world.until(lambda: program.job in world.malleables.jobs)
+    me = world.malleables.jobs[program.job]
     owner = world.agents
     if upgrade == "an agent for all":
         owner = world.backend.as_user("root")
     resizer = await owner.allocate(Allocation(name, 2, 600.0, expands=program.job), 1.0)
     number = resizer if phase is ResizePhase.MERGING else None
     begun = replace(me, phase=phase, epoch=1, since=world.now, origin=2, target=4, way=Way.MERGE)
-    world.app.malleable.registry.put(replace(begun, resizer_name=name, resizer=number))
+    world.malleables.registry.put(replace(begun, resizer_name=name, resizer=number))
     world.kill()
     if upgrade == "another release":
         world.engine.config = replace(world.engine.config, version=(25, 11, 7))

@@ -24,7 +24,7 @@ async def test_where_needs_are_unknown_no_companion_is_asked_for(tmp_path, monke
 
     monkeypatch.setattr(world.app.backend, "node_needs", needs)
     await world.malleable(seconds=3000, **APP["companion"])
-    await world.until(lambda: any(me.note == why for me in world.app.malleable.jobs.values()))
+    await world.until(lambda: any(me.note == why for me in world.malleables.jobs.values()))
     await world.until(lambda: world.now > START + 600)
     assert 2 <= len(asked) <= 8, "ever more rarely"
     assert not any(isinstance(record.spec, Allocation) for record in world.engine.records.values())

@@ -135,7 +135,7 @@ async def test_such_a_program_grows_and_shrinks_as_it_did(tmp_path, way):
     await breathe(world, program)
     (was,) = [each["sizes"] for each in WIRE["ways"] if each["way"] == way]
     assert program.sizes == was
-    await world.until(lambda: world.engine.records[program.job].state.ended and not world.app.malleable.jobs)
+    await world.until(lambda: world.engine.records[program.job].state.ended and not world.malleables.jobs)
     assert world.engine.owner == {}
 
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 
 from penstock.api import JobSpec, JobState
+from penstock.core.callers import Callers
 from penstock.core.off import Off
 from penstock.core.pauses import Pause
 from penstock.errors import NotFound, NotPermitted, UserError
-from penstock.ipc.molding import molding
 from penstock.moldable.checkpoints import Checkpoints
 from penstock.moldable.model import Checkpoint, MoldPhase, SavedFile, read_shapes
+from penstock.moldable.requests import MoldableRequests
 from penstock_lab.agent_world import World, virtual
 from penstock_lab.mock.model import NodeLimits, Signalled
 
@@ -36,7 +37,7 @@ class Molding(World):
 
     async def boot(self, at=float("inf")):
         await super().boot(at)
-        self.app.moldable._checkpoints = Checkpoints(self.files.get)
+        self.moldables._checkpoints = Checkpoints(self.files.get)
 
     async def molded(self, nodes=2, hours=8.0, checkpoint=None, **more):
         spec = JobSpec("mold", f"#!/bin/sh\nsleep {30 * HOUR:g}\n", nodes, hours * HOUR, requeue=True, **more)
@@ -46,7 +47,7 @@ class Molding(World):
 
     async def tell(self, job, checkpoint=None):
         uid = self.engine.uid_of("alice")
-        await self.app.moldable.register(uid, job, SHAPES, checkpoint)
+        await self.moldables.register(uid, job, SHAPES, checkpoint)
         self.pass_at = self.now
 
     async def rival(self, nodes, hours, user="bob"):
@@ -82,14 +83,14 @@ async def test_the_nodes_of_a_waiting_job_follow_the_queue(tmp_path):
     # A second pass over a picture from before that asks for nothing.
     before = await world.app.observer.look(0.0)
     old = replace(before, jobs={**before.jobs, job: replace(before.jobs[job], num_nodes=2, time_limit=8 * HOUR)})
-    old = replace(old, taken_at=world.app.moldable.jobs[job].since)
-    assert await world.app.moldable.reconcile(old) == []
+    old = replace(old, taken_at=world.moldables.jobs[job].since)
+    assert await world.moldables.reconcile(old) == []
     # Four nodes become free six hours before the others.
     await world.backend.as_user("bob").cancel(blocker)
     assert world.engine.jobs[job].state is JobState.RUNNING  # at once, on all of them
     await world.until(lambda: world.decided(job) == [("change", "ends-first")])
     await world.backend.cancel(job)
-    await world.until(lambda: not world.app.moldable.jobs)
+    await world.until(lambda: not world.moldables.jobs)
     assert world.store.moldable() == [] and world.store.moldable_owner(job) == world.engine.uid_of("alice")
 
 
@@ -118,7 +119,7 @@ async def test_what_slurm_does_not_give_its_owner_is_not_asked_for_again(tmp_pat
         await world.rival(4, 10)
     job = await world.molded()
     await world.until(lambda: world.shape(job) == (4, 4.0))
-    assert world.app.moldable.jobs[job].refused == (8,)
+    assert world.moldables.jobs[job].refused == (8,)
     asked = [d for d in world.decided(job) if d[1] == "ends-first"]
     await world.until(lambda: world.passes > 30)
     assert [d for d in world.decided(job) if d[1] == "ends-first"] == asked
@@ -130,13 +131,13 @@ async def test_where_not_even_the_smallest_is_given_it_waits_as_it_is(tmp_path):
     world = Molding(tmp_path, enforced=enforced, qos_limits={"normal": NodeLimits(max_nodes=1)})
     await world.boot()
     job = await world.molded()
-    me = world.app.moldable.jobs[job]
-    world.app.moldable._put(replace(me, refused=(2, 4, 8)))
+    me = world.moldables.jobs[job]
+    world.moldables._put(replace(me, refused=(2, 4, 8)))
     await world.until(lambda: world.passes > 5)
     seen = await world.app.observer.look(0.0)
     assert seen.jobs[job].reason.startswith("QOS")
-    assert await world.app.moldable.reconcile(seen) == []
-    assert world.shape(job) == (2, 8.0) and job in world.app.moldable.jobs
+    assert await world.moldables.reconcile(seen) == []
+    assert world.shape(job) == (2, 8.0) and job in world.moldables.jobs
 
 
 @virtual
@@ -173,7 +174,7 @@ async def test_a_pause_costs_nothing_and_a_size_given_by_hand_stays(tmp_path):
     world.store.save_moldable = keep
     await world.backend.update(job, nodes=3)
     world.app.executor.pause_control.resume(world.app.executor.pause_control.pauses)
-    await world.until(lambda: not world.app.moldable.jobs)
+    await world.until(lambda: not world.moldables.jobs)
     assert world.shape(job) == (3, 8.0) and ("hold", "changed") in world.decided(job)
 
 
@@ -187,12 +188,12 @@ async def test_only_a_job_of_the_callers_may_be_told_of(tmp_path):
     for job, error in ((theirs, NotFound), (array, UserError)):
         with pytest.raises(error):
             await world.tell(job)
-    assert not world.app.moldable.jobs
+    assert not world.moldables.jobs
     # One that may be on its way: nobody is told whose it is before a look has shown that.
     await world.tell(12345)
-    assert world.app.moldable._announced and world.app.owner_of("job 12345") is None
-    await world.until(lambda: not world.app.moldable._announced, 30.0)
-    assert not world.app.moldable.jobs and world.store.moldable() == []
+    assert world.moldables._announced and world.app.owner_of("job 12345") is None
+    await world.until(lambda: not world.moldables._announced, 30.0)
+    assert not world.moldables.jobs and world.store.moldable() == []
 
 
 def answering(world, job, delay=5.0):
@@ -235,8 +236,8 @@ async def test_a_running_job_is_put_back_where_it_ends_much_sooner(tmp_path, min
     assert (len(world.job(job).nodes), world.shape(job)) == (8, (8, 2.0))
     assert 120.0 < world.now - begun < 200.0  # the two minutes are Slurm's
     assert [number for _at, number in world.signals] == [signal.SIGUSR1]
-    me = world.app.moldable.jobs[job]
-    await world.until(lambda: world.app.moldable.jobs[job].phase is MoldPhase.WAITING)
+    me = world.moldables.jobs[job]
+    await world.until(lambda: world.moldables.jobs[job].phase is MoldPhase.WAITING)
     assert me.done == pytest.approx(world.freed / (8 * HOUR), abs=0.01)
     await world.until(lambda: world.now > begun + 2000, 5000.0)
     assert world.job(job).restarts == 1  # and not again
@@ -287,11 +288,16 @@ async def test_killed_before_any_write_or_request_it_runs_in_the_end(tmp_path, m
         await world.until(lambda: world.job(job).restarts == 1 and world.job(job).state is JobState.RUNNING, 9000.0)  # noqa: B023
         if not first.dead:
             break
-        await world.until(lambda: not world.fuse.dead and world.app.moldable.jobs[job].phase is MoldPhase.WAITING)  # noqa: B023
+        await world.until(lambda: not world.fuse.dead and world.moldables.jobs[job].phase is MoldPhase.WAITING)  # noqa: B023
         assert len(world.job(job).nodes) in (2, 8)
         assert world.job(job).restarts == 1
         deaths += 1
     assert deaths > 8
+
+
+def asks(world, serves):
+    callers = Callers(world.backend.operators, world.clock, serves)
+    return MoldableRequests(world.moldables, callers).operations()
 
 
 @virtual
@@ -300,12 +306,12 @@ async def test_the_door_takes_what_an_owner_says_and_nothing_else(tmp_path):
     await world.boot()
     await world.rival(6, 10)
     job = await world.backend.submit(JobSpec("mold", "#!/bin/sh\n", 4, 4 * HOUR))
-    uid, door = world.engine.uid_of("alice"), molding(world.app.moldable, lambda uid: uid == 7)
-    alices = molding(world.app.moldable, lambda _uid: True)
+    uid, door = world.engine.uid_of("alice"), asks(world, lambda uid: uid == 7)
+    alices = asks(world, lambda _uid: True)
     said = {"shapes": "2:8h,4:4h", "checkpoint": "USR1:/x"}
     assert await alices["shape"](uid, said) == {"nodes": 2, "limit": 8 * HOUR}
     assert await alices["mold"](uid, {**said, "job": job}) == {"job": job, "puts_back": False}
-    assert world.app.moldable.jobs[job].checkpoint == Checkpoint(signal.SIGUSR1, "/x")
+    assert world.moldables.jobs[job].checkpoint == Checkpoint(signal.SIGUSR1, "/x")
     assert world.app.owner_of(f"job {job}") == uid
     for request, error in (
         ({**said, "job": "7"}, "job: must be the number"),

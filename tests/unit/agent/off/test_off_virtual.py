@@ -36,7 +36,7 @@ async def turn_off(world: World, **request):
         told = await ask(world, "off", **request)
         lives = world.lives
         world.pass_at = world.now
-        await world.until(lambda w=world, n=lives: w.lives > n or w.app.drain.settled)
+        await world.until(lambda w=world, n=lives: w.lives > n or w.drain.settled)
         if world.lives == lives:
             return told
 
@@ -47,8 +47,8 @@ async def turn_on(world: World) -> None:
 
 
 def left(world: World) -> list[tuple[str, str]]:
-    assert world.app.drain is not None and world.app.drain.report is not None
-    return [(i.kind, i.text) for i in world.app.drain.report.items if i.place is ItemState.LEFT]
+    assert world.drain.report is not None
+    return [(i.kind, i.text) for i in world.drain.report.items if i.place is ItemState.LEFT]
 
 
 # -- malleable jobs ----------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ async def test_off_in_any_phase_leaves_a_job_with_its_own_nodes_and_on_grows_it_
     await world.until(lambda: program.sizes[-1] == 8 and settled(world, program))
     await world.until(lambda: world.engine.records[program.job].state.ended)
     assert world.engine.records[program.job].state is JobState.COMPLETED
-    await world.until(lambda: not world.app.malleable.jobs)
+    await world.until(lambda: not world.malleables.jobs)
     assert world.engine.owner == {}
 
 
@@ -114,7 +114,7 @@ async def test_off_killed_before_any_write_or_request_is_repeated_and_leaves_not
             await world.restart()
             await ask(world, "off")
         world.pass_at = world.now
-        await world.until(lambda w=world: not w.fuse.dead and w.app.drain.settled)
+        await world.until(lambda w=world: not w.fuse.dead and w.drain.settled)
         blown = world.lives > 1
         assert left(world) == [] and world.resizers() == [], k
         assert world.app.executor.pause_control.off is not None, "it outlives the agent"
@@ -135,7 +135,7 @@ async def test_what_a_program_does_not_give_back_is_listed_and_its_job_goes_on(t
     await ask(world, "off")
     before = world.now
     await world.until(lambda: world.now > before + 60)
-    assert not world.app.drain.settled
+    assert not world.drain.settled
     told = await ask(world, "left")
     companions = [i for i in told["report"]["items"] if i["kind"] == "companion"]
     (held,) = companions
@@ -145,7 +145,7 @@ async def test_what_a_program_does_not_give_back_is_listed_and_its_job_goes_on(t
     assert (await ask(world, "left", uid=ME + 7))["report"]["items"] == []
     await world.until(lambda: world.engine.records[program.job].state.ended)
     assert world.engine.records[program.job].state is JobState.COMPLETED
-    await world.until(lambda: world.app.drain.settled)
+    await world.until(lambda: world.drain.settled)
     assert left(world) == [] and world.engine.owner == {}
 
 
@@ -257,7 +257,7 @@ async def own_jobs(world: World, strategy: str, kept: Kept = Kept.BEGIN) -> tupl
         stages.append({"name": letter, "job": jobs[-1], "after": after, "kept": how.value, "expect": 30.0})
     uid = world.engine.uid_of("alice")
     asked = {"workflow": "w", "strategy": strategy, "stages": stages}
-    return await world.app.workflows.register(uid, asked), jobs
+    return await world.workflows.register(uid, asked), jobs
 
 
 def site_of_all(folder, **cluster) -> World:
@@ -289,7 +289,7 @@ async def test_stages_kept_back_are_listed_with_what_to_type_and_go_on_when_it_i
     await world.until(lambda: world.now > before + 200)
     assert world.engine.records[jobs[0]].state is JobState.COMPLETED
     await turn_on(world)
-    await world.until(lambda: number not in world.app.workflows.runs)
+    await world.until(lambda: number not in world.workflows.runs)
     assert [world.engine.records[j].state for j in jobs] == [JobState.COMPLETED] * 3
 
 
@@ -313,7 +313,7 @@ async def test_released_stages_run_in_order_without_an_agent(tmp_path, strategy,
     assert [job.state for job in ran] == [JobState.COMPLETED] * 3
     assert ran[0].end <= ran[1].start and ran[1].end <= ran[2].start
     await turn_on(world)
-    await world.until(lambda: number not in world.app.workflows.runs)
+    await world.until(lambda: number not in world.workflows.runs)
 
 
 @virtual
@@ -362,13 +362,13 @@ async def test_off_killed_anywhere_with_workflows_of_both_kinds_loses_no_stage_a
             await world.restart()
             await ask(world, "off", release=release)
         world.pass_at = world.now
-        await world.until(lambda w=world: not w.fuse.dead and w.app.drain.settled)
+        await world.until(lambda w=world: not w.fuse.dead and w.drain.settled)
         blown = world.lives > 1
         world.fuse.at = math.inf
         assert [kind for kind, _ in left(world)] == ([] if release else ["stage"]), k
         await turn_on(world)
         assert (await world.finish(own)).phase is RunPhase.COMPLETED
-        await world.until(lambda w=world, n=number: n not in w.app.workflows.runs)
+        await world.until(lambda w=world, n=number: n not in w.workflows.runs)
         assert [world.engine.records[j].state for j in jobs] == [JobState.COMPLETED] * 3
         names = Counter(j.name for j in world.engine.records.values())
         assert set(names.values()) == {1}, names
@@ -389,10 +389,10 @@ async def test_a_stage_that_its_owner_wants_later_is_listed_with_that_time(tmp_p
         {"name": "b", "job": second, "after": ["a"], "kept": "begin", "begin": world.now + 3600},
     ]
     asked = {"workflow": "w", "strategy": "asa", "stages": stages}
-    await world.app.workflows.register(world.engine.uid_of("alice"), asked)
+    await world.workflows.register(world.engine.uid_of("alice"), asked)
     await world.until(lambda: world.engine.job(first).state is JobState.RUNNING)
     await turn_off(world, release=True)
-    (item,) = [i for i in world.app.drain.report.items if i.place is ItemState.LEFT]
+    (item,) = [i for i in world.drain.report.items if i.place is ItemState.LEFT]
     when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(stages[1]["begin"]))
     assert item.todo[0][0] == f"scontrol update jobid={second} StartTime={when} ResetAccrueTime"
 
@@ -422,7 +422,7 @@ async def test_slots_are_listed_and_those_that_nobody_uses_are_dropped_on_reques
     idling = lambda: [j for j in world.engine.jobs.values() if j.name == "idles" and not j.state.ended]  # noqa: E731
     await world.until(lambda: any(j.state is JobState.RUNNING for j in idling()))
     await turn_off(world, drop_slots=drop)
-    items = {i.text.split()[1]: i for i in world.app.drain.report.items if i.kind == "slot"}
+    items = {i.text.split()[1]: i for i in world.drain.report.items if i.kind == "slot"}
     left_alone = {"used"} if drop else {"used", "unused"}
     if drop:
         assert set(items) == {str(used)} and idling() == []

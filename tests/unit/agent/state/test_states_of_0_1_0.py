@@ -195,7 +195,7 @@ async def test_the_agents_own_workflows_end_as_they_should_and_nothing_is_submit
     was = documents(world.file)
     there = Counter(job.name for job in records(world))
     await world.boot()
-    await world.until(lambda: not world.app.workflows.runs)
+    await world.until(lambda: not world.workflows.runs)
     ends = {n: run_of(world, n).phase for n in WERE[name]}
     after = {"ahead": "completed", "forked": "failed", "leaving": "cancelled", "last": "completed"}
     assert ends == {n: after.get(n, phase) for n, (phase, _stages) in WERE[name].items()}
@@ -225,7 +225,7 @@ async def test_jobs_that_0_1_0_held_are_let_go_by_lifting_their_owners_hold(tmp_
     there = len(records(world))
     held = {job.name for job in records(world) if job.id in world.engine.jobs and job.held}
     await world.boot()
-    assert {run.name for run in world.app.workflows.runs.values()} == {
+    assert {run.name for run in world.workflows.runs.values()} == {
         n for n, (phase, _stages) in WERE[name].items() if not RunPhase(phase).final
     }
     for each in ("waits", "ahead", *(["retried"] if name == "owners" else [])):
@@ -238,7 +238,7 @@ async def test_jobs_that_0_1_0_held_are_let_go_by_lifting_their_owners_hold(tmp_
     if name == "owners":
         await _what_their_owner_does(world, asked)
     assert len(records(world)) == there, "nothing was submitted"
-    assert not world.app.workflows.runs
+    assert not world.workflows.runs
 
 
 async def _what_their_owner_does(world: World, asked: Counter[str]) -> None:
@@ -258,6 +258,6 @@ async def _what_their_owner_does(world: World, asked: Counter[str]) -> None:
         assert run_of(world, name).phase.value == ("cancelling" if name == "left" else "failing")
         for job in left:
             await world.backend.cancel(job.id)
-    await world.until(lambda: not world.app.workflows.runs)
+    await world.until(lambda: not world.workflows.runs)
     ends = {name: run_of(world, name).phase.value for name in ("fails", "stuck", "left")}
     assert ends == {"fails": "failed", "stuck": "failed", "left": "cancelled"}

@@ -1,4 +1,4 @@
-"""What all parts of the malleable side work with, in one hand."""
+"""What all that serves malleable jobs works with, in one hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.malleable.rights import Rights
 from penstock.malleable.settings import MalleableSettings
 from penstock.slurm.base import Reader
 
-__all__ = ["MalleablePart", "Tools"]
+__all__ = ["Tools", "WithTools"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Tools:
     rights: Rights
 
 
-class MalleablePart:
+class WithTools:
     """One that works with them."""
 
     def __init__(self, tools: Tools) -> None:

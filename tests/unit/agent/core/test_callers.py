@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 
+from penstock.core import callers as module
+from penstock.core.callers import Callers
 from penstock.errors import SlurmUnavailable
-from penstock.ipc import operators as module
-from penstock.ipc.operators import Operators
 
 ALICE, OPER = 1000, 1001
 
@@ -18,7 +18,7 @@ class Site:
     def __init__(self, monkeypatch, *names, serves=lambda _uid: True):
         self.time, self.names, self.asked = 0.0, names, 0
         monkeypatch.setattr(module, "login", {ALICE: "alice", OPER: "oper"}.__getitem__)
-        self.known = Operators(self.operators, self, serves)
+        self.known = Callers(self.operators, self, serves)
 
     def now(self):
         return self.time
@@ -30,7 +30,7 @@ class Site:
         return frozenset(self.names)
 
     def include(self, uid):
-        return asyncio.run(self.known.include(uid))
+        return asyncio.run(self.known.above(uid))
 
 
 def test_root_and_the_agents_user_need_no_question(monkeypatch):
@@ -66,7 +66,7 @@ def test_operators_stay_operators_while_slurm_is_asked_again(monkeypatch):
     meanwhile = []
 
     async def slowly():
-        meanwhile.append(await site.known.include(OPER))
+        meanwhile.append(await site.known.above(OPER))
         return frozenset({"oper"})
 
     monkeypatch.setattr(site.known, "_ask", slowly)

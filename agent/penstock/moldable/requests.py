@@ -1,46 +1,54 @@
-"""What owners say of their moldable jobs at the Unix socket: which shapes a job may have, and which to begin with."""
+"""What owners say of their moldable jobs at the agent's door: which shapes a job may have, and which to begin with."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.errors import NotPermitted, UserError
-from penstock.ipc.handlers import LocalOp
+from penstock.core.callers import Callers
+from penstock.core.parts import Operation, StatusShare
+from penstock.errors import UserError
 from penstock.moldable.controller import MoldableController
 from penstock.moldable.model import Checkpoint, MoldShape, read_checkpoint, read_shapes
 from penstock.values.documents import show
 
-__all__ = ["molding"]
+__all__ = ["MoldableRequests"]
 
 _LONGEST: Final = 4096
 
 
-def molding(moldable: MoldableController, serves: Callable[[int], bool]) -> dict[str, LocalOp]:
-    """The operations by name. `serves`: whether the agent looks after jobs of that user."""
+class MoldableRequests:
+    """Each operation answers one request."""
 
-    def serving(uid: int) -> None:
-        if not serves(uid) and uid != 0:
-            raise NotPermitted("this agent serves its own user only")
+    def __init__(self, moldable: MoldableController, callers: Callers) -> None:
+        self._moldable = moldable
+        self._callers = callers
 
-    async def shape(uid: int, request: Mapping[str, Any]) -> object:
+    def operations(self) -> dict[str, Operation]:
+        """By name."""
+        return {"shape": self.shape, "mold": self.mold}
+
+    async def shape(self, uid: int, request: Mapping[str, Any]) -> object:
         """The shape that a job of these would end first with, behind all who wait: its owner is about to submit it."""
-        serving(uid)
-        chosen = await moldable.shape_for(_text(request, "partition", ""), _shapes(request))
+        self._callers.require_served(uid)
+        chosen = await self._moldable.shape_for(_text(request, "partition", ""), _shapes(request))
         return {"nodes": chosen.nodes, "limit": chosen.limit}
 
-    async def mold(uid: int, request: Mapping[str, Any]) -> object:
+    async def mold(self, uid: int, request: Mapping[str, Any]) -> object:
         """A job of the caller's may have any of these shapes."""
-        serving(uid)
+        self._callers.require_served(uid)
         number = request.get("job")
         if type(number) is not int or not 0 < number < 2**63:
             raise UserError(f"job: must be the number of a job, not {show(number)}")
-        me = await moldable.register(uid, number, _shapes(request), _checkpoint(request), _submitted(request))
+        me = await self._moldable.register(uid, number, _shapes(request), _checkpoint(request), _submitted(request))
         # Nobody else's files are looked at.
         return {"job": me.job, "puts_back": me.checkpoint is not None and uid == os.geteuid()}
 
-    return {"shape": shape, "mold": mold}
+    def status(self, uid: int) -> StatusShare:
+        """The user's moldable jobs; root's are everybody's."""
+        told = [me.to_dict() for me in self._moldable.jobs.values() if uid in (0, me.uid)]
+        return StatusShare({"moldable": told}, jobs=[job["job"] for job in told])
 
 
 def _shapes(request: Mapping[str, Any]) -> tuple[MoldShape, ...]:

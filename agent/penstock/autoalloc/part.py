@@ -1,0 +1,43 @@
+"""The part of pools that get their own allocations."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, ClassVar
+
+from penstock.api import SiteConfig
+from penstock.autoalloc.feeds import PoolFeeds
+from penstock.autoalloc.passes import WaitSource
+from penstock.config import Config
+from penstock.core.extensions import PLACEMENTS
+from penstock.core.parts import Controller, Part, Site
+
+__all__ = ["PoolsPart"]
+
+
+class PoolsPart(Part):
+    """`waits`: what is expected of allocations, and learned from them."""
+
+    name: ClassVar[str] = "pools"
+    _feeds: PoolFeeds
+
+    def __init__(self, site: Site, waits: WaitSource) -> None:
+        self._site, self._waits = site, waits
+
+    @staticmethod
+    def check(config: Config) -> None:
+        """See `Part`."""
+        PLACEMENTS.make(config.pool.placement)
+
+    def begin(self, slurm: SiteConfig) -> None:
+        """See `Part`."""
+        site = self._site
+        self._feeds = PoolFeeds(site.config(), site.reader, site.executor, self._waits, site.clock, site.wake)
+
+    def controllers(self) -> Sequence[Controller]:
+        """See `Part`."""
+        return (self._feeds,)
+
+    def background(self) -> Iterable[Coroutine[Any, Any, None]]:
+        """See `Part`."""
+        yield self._feeds.watch()

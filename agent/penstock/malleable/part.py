@@ -1,0 +1,143 @@
+"""The part of malleable jobs: they grow and shrink while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import ClassVar
+
+from penstock.api import Geometry, JointPolicy, ResizePolicy, SiteConfig
+from penstock.config import Config
+from penstock.core.extensions import POLICIES
+from penstock.core.families import Family
+from penstock.core.pace import Pace
+from penstock.core.parts import Controller, Operation, Part, Site, StatusShare, Waits
+from penstock.host.logs import get_logger
+from penstock.malleable import figures
+from penstock.malleable.caps import Caps
+from penstock.malleable.controller import MalleableController
+from penstock.malleable.requests import MalleableRequests
+from penstock.malleable.settings import MalleableSettings
+from penstock.malleable.words import Deadlines
+from penstock.values.merging import obstacle_to_merge
+
+__all__ = ["MalleablePart", "make_policy"]
+
+_log = get_logger(__name__)
+
+
+def make_policy(name: str) -> ResizePolicy | JointPolicy:
+    """The resize policy of that name."""
+    policy: ResizePolicy | JointPolicy = POLICIES.make(name)
+    return policy
+
+
+class MalleablePart(Part):
+    """Its `controller` also hears what programs say."""
+
+    name: ClassVar[str] = "malleable"
+
+    def __init__(self, site: Site) -> None:
+        self._site, config = site, site.config()
+        settings = MalleableSettings(
+            make_policy(config.dmr.policy),
+            _limits(config),
+            config.malleable.backend,
+            all=config.agent.serve == "all",
+            caps=_caps(config),
+            merge_releases=config.malleable.merge_releases,
+            extend=_extends(config),
+        )
+        self.controller = MalleableController(
+            site.reader,
+            site.observer,
+            site.executor,
+            site.store,
+            site.clock,
+            settings,
+            site.wake,
+            site.want_look,
+            partial(_expected_wait, site.waits),
+        )
+        known = (self.controller, site.store, site.observer, site.clock, site.callers)
+        self._requests = MalleableRequests(*known)
+
+    @staticmethod
+    def check(config: Config) -> None:
+        """See `Part`."""
+        make_policy(config.dmr.policy)
+
+    def begin(self, slurm: SiteConfig) -> None:
+        """See `Part`."""
+        self.controller.settings.site = slurm
+        malleable = self._site.config().malleable
+        obstacle = obstacle_to_merge(slurm, gres=False, added=malleable.merge_releases)
+        _log.info("how jobs grow here", backend=malleable.backend, no_merge=obstacle, operator=slurm.operator)
+
+    def controllers(self) -> Sequence[Controller]:
+        """See `Part`."""
+        return (self.controller,)
+
+    def operations(self) -> Mapping[str, Operation]:
+        """See `Part`."""
+        return self._requests.operations()
+
+    async def status(self, uid: int, pace: Pace) -> StatusShare:
+        """See `Part`."""
+        return self._requests.status(uid)
+
+    def owner(self, kind: str, number: int) -> int | None:
+        """See `Part`."""
+        if kind != "job":
+            return None
+        if number in self.controller.jobs:
+            return self.controller.jobs[number].uid
+        return self._site.observer.still_of(number, self._site.store.malleable_owner(number))
+
+    def growing(self) -> Iterable[int]:
+        """See `Part`."""
+        for number, me in self.controller.jobs.items():
+            yield number
+            yield from (companion.job for companion in me.companions)
+
+    def families(self) -> Iterable[Family]:
+        """See `Part`."""
+        return figures.families(self.controller)
+
+    def reconfigured(self, config: Config) -> None:
+        """See `Part`."""
+        settings = self.controller.settings
+        settings.policy, settings.limits = make_policy(config.dmr.policy), _limits(config)
+        settings.preference = config.malleable.backend
+        settings.caps, settings.extend = _caps(config), _extends(config)
+
+    async def close(self) -> None:
+        """See `Part`."""
+        await self.controller.close()
+
+
+async def _expected_wait(waits: Waits, geometry: Geometry) -> float:
+    await waits.prepare([geometry])
+    return waits.model_store.predict(geometry).seconds
+
+
+def _caps(config: Config) -> Caps:
+    return Caps(config.limits.nodes_per_hour, config.limits.nodes_per_hour_of_user)
+
+
+def _extends(config: Config) -> bool:
+    """Whether time limits may be raised, if the agent's user is an operator at all."""
+    own = config.agent.serve == "own"
+    return own if config.malleable.extend is None else config.malleable.extend
+
+
+def _limits(config: Config) -> Deadlines:
+    dmr = config.dmr
+    return Deadlines(
+        grant=dmr.grant_timeout,
+        accept=dmr.accept_timeout,
+        cooldown=dmr.cooldown,
+        resize=config.malleable.resize_timeout,
+        restart=config.malleable.restart_timeout,
+        cost=config.malleable.resize_cost,
+    )

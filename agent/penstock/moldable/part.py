@@ -1,0 +1,49 @@
+"""The part of moldable jobs: they wait with the shape that ends first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from penstock.core.pace import Pace
+from penstock.core.parts import Controller, Operation, Part, Site, StatusShare
+from penstock.moldable.controller import MoldableController
+from penstock.moldable.requests import MoldableRequests
+
+__all__ = ["MoldablePart"]
+
+
+class MoldablePart(Part):
+    """See `penstock.moldable.controller`."""
+
+    name: ClassVar[str] = "moldable"
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        known = (site.observer, site.executor, site.store, site.clock)
+        self.controller = MoldableController(*known, lambda: site.config().malleable, site.want_look)
+        self._requests = MoldableRequests(self.controller, site.callers)
+
+    def controllers(self) -> Sequence[Controller]:
+        """See `Part`."""
+        return (self.controller,)
+
+    def operations(self) -> Mapping[str, Operation]:
+        """See `Part`."""
+        return self._requests.operations()
+
+    async def status(self, uid: int, pace: Pace) -> StatusShare:
+        """See `Part`."""
+        return self._requests.status(uid)
+
+    def owner(self, kind: str, number: int) -> int | None:
+        """See `Part`."""
+        if kind != "job":
+            return None
+        if number in self.controller.jobs:
+            return self.controller.jobs[number].uid
+        return self._site.observer.still_of(number, self._site.store.moldable_owner(number))
+
+    def growing(self) -> Iterable[int]:
+        """See `Part`."""
+        return self.controller.jobs

@@ -1,0 +1,63 @@
+"""The part of `penstock off`: while all is off it hands back what is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+from penstock.api import SiteConfig
+from penstock.core.parts import Controller, Operation, Part, Site
+from penstock.malleable.part import MalleablePart
+from penstock.off.drain import Drain
+from penstock.off.requests import OffRequests
+from penstock.workflow.part import WorkflowPart
+
+__all__ = ["OffPart"]
+
+
+class OffPart(Part):
+    """`turned` is called when all was turned off or on, with why; `end` has the agent end, if it can. Its `drain` is
+    there from `begin` on."""
+
+    name: ClassVar[str] = "off"
+    drain: Drain
+    _requests: OffRequests
+
+    def __init__(
+        self,
+        site: Site,
+        workflows: WorkflowPart,
+        malleable: MalleablePart,
+        turned: Callable[[str], None],
+        end: Callable[[], bool],
+    ) -> None:
+        self._site, self._workflows, self._malleable = site, workflows, malleable
+        self._turned, self._end = turned, end
+
+    def begin(self, slurm: SiteConfig) -> None:
+        """See `Part`."""
+        site, workflows = self._site, self._workflows
+        self.drain = Drain(
+            site.config,
+            site.reader,
+            site.executor,
+            site.store,
+            site.clock,
+            workflows.controller,
+            self._malleable.controller,
+            accrues=workflows.rules.accrues,
+        )
+        asked = (site.executor.pause_control, self.drain, site.observer, site.clock, site.callers)
+        self._requests = OffRequests(*asked, self._turned, self._end)
+
+    def controllers(self) -> Sequence[Controller]:
+        """See `Part`."""
+        return (self.drain,)
+
+    def operations(self) -> Mapping[str, Operation]:
+        """See `Part`."""
+        return self._requests.operations()
+
+    def around(self, operations: Mapping[str, Operation]) -> Mapping[str, Operation]:
+        """See `Part`."""
+        return self._requests.around(operations)
