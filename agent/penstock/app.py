@@ -158,7 +158,7 @@ class App:
             workflows,
             malleable,
             MoldablePart(site),
-            DoorsPart(site, malleable, self.request_audit, advertise),
+            DoorsPart(site, malleable.programs, self.request_audit, advertise),
             FrontsPart(site),
             messages,
             PoolsPart(site, predictions),

@@ -24,6 +24,7 @@ from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.part import MalleablePart
+from penstock.malleable.programs import Programs
 from penstock.malleable.words import ResizePhase
 from penstock.moldable.controller import MoldableController
 from penstock.moldable.part import MoldablePart
@@ -195,14 +196,8 @@ class World:
         )
         await self.app.start()
         verifier = Verifier(self.key, None, lambda: self.now)
-        self.door = RemoteDoor(
-            self.app.part(MalleablePart).controller,
-            self.app.observer,
-            verifier,
-            self.clock,
-            lambda _uid: True,
-            self.app.want_look,
-        )
+        heard = (self.malleables, self.app.observer, self.clock, lambda _uid: True, self.app.want_look)
+        self.door = RemoteDoor(Programs(*heard), verifier, self.clock)
         self.pass_at = self.now
         self.lives += 1
 

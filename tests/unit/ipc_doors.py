@@ -18,6 +18,7 @@ from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.ipc.server import Server
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.part import MalleablePart
+from penstock.malleable.programs import Programs
 from penstock.malleable.words import ResizePhase
 from penstock.state.store import Store
 
@@ -75,9 +76,9 @@ class Door:
         self.observer = SimpleNamespace(last=make_snapshot([make_job(7, "n1", "n2", uid=UID, **changes)]))
         self.steady = ManualClock(0.0)
         verifier = Verifier(KEY, None, self.steady.now)
-        self.door = RemoteDoor(
-            self.controller, self.observer, verifier, self.clock, serves, lambda: self.woken.append("look")
-        )
+        want_look = lambda: self.woken.append("look")  # noqa: E731
+        self.desk = Programs(self.controller, self.observer, self.clock, serves, want_look)
+        self.door = RemoteDoor(self.desk, verifier, self.clock)
 
     def check(self, **changes):
         values = {"job": 7, "epoch": 0, "size": 2, "minimum": 1, "maximum": 8, "nodes": ("n1", "n2")}

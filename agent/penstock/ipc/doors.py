@@ -20,21 +20,21 @@ from penstock.ipc.address import advertised_host, name_for, other_addresses
 from penstock.ipc.audited import RequestAudit
 from penstock.ipc.auth import Verifier, make_key
 from penstock.ipc.far import FarDoor
-from penstock.ipc.handlers import LocalDoor, RemoteDoor
+from penstock.ipc.handlers import LocalDoor, ProgramDesk, RemoteDoor
 from penstock.ipc.limits import RateLimit
 from penstock.ipc.server import Server
-from penstock.malleable.part import MalleablePart
 
 __all__ = ["DoorsPart"]
 
 _log = get_logger(__name__)
-# What is answered to a user's commands, to each of a user's jobs, to all jobs of a user together, to front programs.
-_FACTORS = (1, 1, 10, 10)
+# What is answered to a user's commands, and to a user's front programs.
+_FACTORS = (1, 10)
 _ANYWHERE = "0.0.0.0:0"
 
 
 class DoorsPart(Part):
-    """Shut until `open`. `audit` keeps what was asked for, `malleable` hears programs. Where the state folder is shared
+    """Shut until `open`. `audit` keeps what was asked for, `programs` decides on
+    what they say. Where the state folder is shared
     by several hosts, `advertise` tells them where this one listens."""
 
     name: ClassVar[str] = "doors"
@@ -42,11 +42,11 @@ class DoorsPart(Part):
     def __init__(
         self,
         site: Site,
-        malleable: MalleablePart,
+        programs: ProgramDesk,
         audit: RequestAudit,
         advertise: Callable[[str], None] | None,
     ) -> None:
-        self._site, self._malleable, self._audit, self._advertise = site, malleable, audit, advertise
+        self._site, self._programs, self._audit, self._advertise = site, programs, audit, advertise
         self._limits = [RateLimit(1, 1) for _ in _FACTORS]
         self.server: Server | None = None
         self.local: LocalDoor | None = None
@@ -62,9 +62,8 @@ class DoorsPart(Part):
         munge_socket = str(config.dmr.munge_socket) if config.dmr.munge_socket else None
         self.verifier = verifier = Verifier(make_key(key_path), munge_socket)
         self._set_limits(config)
-        of_command, of_job, of_user, of_front = self._limits
-        known = (self._malleable.controller, site.observer, verifier, site.clock)
-        self.remote = RemoteDoor(*known, site.callers.serves, site.want_look, of_job, of_user, self._audit)
+        of_command, of_front = self._limits
+        self.remote = RemoteDoor(self._programs, verifier, site.clock, self._audit)
         self.local = LocalDoor(operations, of_command, self._audit, of_front)
         self.server = server = Server(self.local.answer, self.remote.hear, first_peers(config.limits.first))
         bound = await self._listen(server, config.dmr.listen)

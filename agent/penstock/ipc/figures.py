@@ -48,7 +48,7 @@ def families(
     for door, answering in zip(doors, (local, remote), strict=True):
         if answering is not None:
             messages |= {(door, outcome): number for outcome, number in copied(answering.answers).items()}
-    yield one(METRICS["guard_questions_total"], remote.guards.asked if remote is not None else 0)
+    yield one(METRICS["guard_questions_total"], remote.desk.guards.asked if remote is not None else 0)
     zeros = by(doors, ("ok", "refused", "malformed", "failed"))
     if far is not None:  # whose proven requests are answered, and counted, at the local door
         messages["far", "refused"] = far.refused

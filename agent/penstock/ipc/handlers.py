@@ -6,12 +6,11 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 from dmr import wire
-from penstock.api import Job, Offer, Snapshot
 from penstock.audit.record import Door
-from penstock.core.observe import Observer
 from penstock.core.pace import Pace, Timed
 from penstock.core.parts import Operation
 from penstock.errors import NotNow, NotPermitted, PenstockError, UserError
@@ -21,17 +20,14 @@ from penstock.ipc.audited import PEER, RequestAudit
 from penstock.ipc.auth import Verifier
 from penstock.ipc.guards import GuardDesk
 from penstock.ipc.limits import RateLimit, Requesters
-from penstock.malleable.controller import MalleableController
-from penstock.malleable.machine import MalleableJob
 from penstock.values.documents import brief
 
-__all__ = ["LocalDoor", "RemoteDoor", "refused"]
+__all__ = ["LocalDoor", "ProgramDesk", "RemoteDoor", "refused"]
 
 _log = get_logger(__name__)
 
 _CHEAP = 0.01  # seconds of work for which a request counts once more
 _DEAREST = 200.0
-_GUARDS_LOOK = 15.0  # seconds: a look that is older is worth a new one, which is the site's view where there is one
 _A_PART = 1000  # characters of an answer that take about as long as a stage to look through
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _OFTEN = ("answer", "touched", "turn")
@@ -155,6 +151,20 @@ def _failure(error: str, why: object) -> bytes:
     return wire.encode(wire.Failure(error=error, message=wire.clean(str(why))))
 
 
+class ProgramDesk(Protocol):
+    """Decides on what programs say, once it is proven whose they are."""
+
+    guards: GuardDesk
+
+    def knows(self, job: int) -> bool:
+        """Whether a program of this job has said something before."""
+        ...
+
+    def reply(self, uid: int, request: wire.Request) -> wire.Reply:
+        """The reply to a request that user `uid` has made. Raises `NotPermitted`."""
+        ...
+
+
 class RemoteDoor:
     """Requests of MPI applications, in the protocol of `dmr.wire`.
 
@@ -162,31 +172,14 @@ class RemoteDoor:
     refused or malformed: the user's, or, where nobody was proven, the host's.
     """
 
-    def __init__(
-        self,
-        controller: MalleableController,
-        observer: Observer,
-        verifier: Verifier,
-        clock: Clock,
-        serves: Callable[[int], bool],
-        want_look: Callable[[], None],
-        limit: RateLimit | None = None,
-        of_user: RateLimit | None = None,
-        audit: RequestAudit | None = None,
-    ) -> None:
-        self._controller = controller
-        self._observer = observer
+    def __init__(self, desk: ProgramDesk, verifier: Verifier, clock: Clock, audit: RequestAudit | None = None) -> None:
+        self.desk = desk
         self._verifier = verifier
         self._clock = clock
-        self._serves = serves
-        self._want_look = want_look
         self.answers: Counter[str] = Counter()
         self.requesters = Requesters()
-        self._limit = limit
-        self._of_user = of_user
         self._audit = audit
         self._told = RateLimit(10, 0.2)
-        self.guards = GuardDesk()
 
     async def answer(self, line: bytes) -> bytes:
         """The reply to one line."""
@@ -224,135 +217,9 @@ class RemoteDoor:
             return _failure("unavailable", f"internal error: {brief(e)}"), uid
 
     def _replied(self, uid: int, request: wire.Request) -> wire.Reply:
-        known = request.job in self._controller.jobs
-        reply = self.reply(uid, request)
+        known = self.desk.knows(request.job)
+        reply = self.desk.reply(uid, request)
         if self._audit is not None:
-            registered = not known and request.job in self._controller.jobs
+            registered = not known and self.desk.knows(request.job)
             self._audit.program(uid, request, reply, registered=registered)
         return reply
-
-    def reply(self, uid: int, request: wire.Request) -> wire.Reply:
-        """The reply to a request that user `uid` has made. Raises `NotPermitted`."""
-        if not self._serves(uid):
-            raise NotPermitted("this agent serves its own user's jobs only")
-        # What follows an offer is not held back: an answer to it must not get lost among checks.
-        questions = isinstance(request, wire.Check | wire.Announce | wire.Ended)
-        if self._of_user is not None and not self._of_user.allows((uid, questions), self._clock.now()):
-            return wire.Failure(error="busy", message="too many requests of this user's jobs")
-        snapshot = self._observer.last
-        if isinstance(request, wire.Ended):
-            return self._ended(uid, request, snapshot)
-        job = snapshot.jobs.get(request.job) if snapshot else None
-        if job is None:
-            known = self._controller.jobs.get(request.job)
-            if known is None or known.uid != uid:
-                return self._not_seen_yet(request)
-        elif job.uid != uid:
-            raise NotPermitted(f"job {job.id} is not yours")
-        if self._limit is not None and not self._limit.allows((uid, request.job, questions), self._clock.now()):
-            return wire.Failure(error="busy", message="too many requests of this job")
-        match request:
-            case wire.Check():
-                return self._check(request, job)
-            case wire.Announce():
-                if self._controller.announced(request.job, request.size, request.in_seconds):
-                    return wire.Done()
-                return wire.Failure(error="unknown-job", message="check first: this job is not registered")
-            case wire.Accept():
-                if self._controller.accepted(request.job, request.epoch, request.time):
-                    return wire.Done()
-                return wire.Failure(error="stale-epoch", message="this resize is not, or no longer, on offer")
-            case wire.Refuse():
-                self._controller.refused(request.job, request.epoch, request.why)
-                return wire.Done()
-            case wire.Finished():
-                self._controller.done(request.job, request.epoch, request.timings)
-                return wire.Done()
-        return wire.Failure(error="bad-request", message="unknown operation")
-
-    def _ended(self, uid: int, request: wire.Ended, snapshot: Snapshot | None) -> wire.Reply:
-        now = self._clock.now()
-        answer = self.guards.answer(uid, request, snapshot, now)
-        if snapshot is None or not 0 <= now - snapshot.taken_at < _GUARDS_LOOK:
-            self._want_look()
-        return answer
-
-    def _not_seen_yet(self, request: wire.Request) -> wire.Reply:
-        """A job that started since the last look: no action now, and a look soon."""
-        self._want_look()
-        if isinstance(request, wire.Check):
-            text = "the agent has not seen this job in the queue yet"
-            return wire.CheckReply(action="none", size=request.size, epoch=request.epoch, reason=text)
-        return wire.Failure(error="unknown-job", message="this job is not registered")
-
-    def _check(self, request: wire.Check, job: Job | None) -> wire.Reply:
-        # "No limit" is a large number: nobody gets more than the cluster has.
-        snapshot = self._observer.last
-        most = max(request.size, request.per_node * len(snapshot.nodes) if snapshot else 0)
-        offer = Offer(
-            job=request.job,
-            size=request.size,
-            minimum=min(request.minimum, most),
-            maximum=min(request.maximum, most),
-            factor=request.factor,
-            preferred=request.preferred,
-            per_node=request.per_node,
-            nodes=request.nodes,
-            method=request.method,
-            companion=request.companion,
-            requests_nodes=request.requests_nodes,
-            leaves_within=request.leaves_within,
-            steps_left=request.steps_left,
-            step_seconds=request.step_seconds,
-        )
-        if job is None:
-            me: MalleableJob | None = self._controller.jobs.get(request.job)
-        elif not job.running:
-            me = None
-        else:
-            me = self._controller.checked(job, offer, request.epoch, request.time, request.starting)
-        if me is None:
-            return wire.CheckReply(
-                action="none", size=request.size, epoch=request.epoch, reason="the job is not running"
-            )
-        answer = me.reply()
-        if answer.action == "none":
-            return wire.CheckReply(
-                action="none",
-                size=request.size,
-                epoch=me.epoch,
-                reason=wire.clean(me.note),
-                node_request=self._node_request(request),
-            )
-        return wire.CheckReply(
-            action=answer.action,
-            size=answer.size,
-            epoch=me.epoch,
-            nodes=answer.nodes,
-            per_node=me.offer.per_node,
-            companion=answer.companion,
-            reason=wire.clean(me.note),
-        )
-
-    def _node_request(self, request: wire.Check) -> wire.NodeRequest | None:
-        wanted = self._controller.launcher_request(request.job) if request.requests_nodes else None
-        if wanted is None:
-            return None
-        spec = wanted.spec
-        try:
-            return wire.NodeRequest(
-                name=spec.name,
-                node_count=spec.nodes,
-                time_limit=float(spec.time_limit),
-                patience=float(wanted.patience),
-                partition=spec.partition or "",
-                account=spec.account or "",
-                qos=spec.qos or "",
-                exclusive=spec.exclusive,
-                last=spec.last,
-                gres=spec.gres or "",
-                constraint=spec.constraint or "",
-            )
-        except wire.WireError as e:
-            _log.warning("a job's launcher cannot be asked for nodes", job=request.job, why=str(e))
-            return None

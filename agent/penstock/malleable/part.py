@@ -13,9 +13,11 @@ from penstock.core.families import Family
 from penstock.core.pace import Pace
 from penstock.core.parts import Controller, Operation, Part, Site, StatusShare, Waits
 from penstock.host.logs import get_logger
+from penstock.ipc.limits import RateLimit
 from penstock.malleable import figures
 from penstock.malleable.caps import Caps
 from penstock.malleable.controller import MalleableController
+from penstock.malleable.programs import Programs
 from penstock.malleable.requests import MalleableRequests
 from penstock.malleable.settings import MalleableSettings
 from penstock.malleable.words import Deadlines
@@ -33,7 +35,7 @@ def make_policy(name: str) -> ResizePolicy | JointPolicy:
 
 
 class MalleablePart(Part):
-    """Its `controller` also hears what programs say."""
+    """`programs` hears what they say."""
 
     name: ClassVar[str] = "malleable"
 
@@ -59,6 +61,10 @@ class MalleablePart(Part):
             site.want_look,
             partial(_expected_wait, site.waits),
         )
+        self._limits = (RateLimit(1, 1), RateLimit(1, 1))  # of each of a user's jobs, and of all of them together
+        self._set_limits(config)
+        heard = (self.controller, site.observer, site.clock, site.callers.serves, site.want_look)
+        self.programs = Programs(*heard, *self._limits)
         known = (self.controller, site.store, site.observer, site.clock, site.callers)
         self._requests = MalleableRequests(*known)
 
@@ -106,10 +112,15 @@ class MalleablePart(Part):
 
     def reconfigured(self, config: Config) -> None:
         """See `Part`."""
+        self._set_limits(config)
         settings = self.controller.settings
         settings.policy, settings.limits = make_policy(config.dmr.policy), _limits(config)
         settings.preference = config.malleable.backend
         settings.caps, settings.extend = _caps(config), _extends(config)
+
+    def _set_limits(self, config: Config) -> None:
+        for limit, factor in zip(self._limits, (1, 10), strict=True):
+            limit.burst, limit.rate = factor * config.agent.request_burst, factor * config.agent.requests_per_second
 
     async def close(self) -> None:
         """See `Part`."""

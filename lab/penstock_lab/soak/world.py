@@ -35,6 +35,7 @@ from penstock.holding.reservations import Reservations
 from penstock.ipc.auth import FRESH, Verifier
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.malleable.part import MalleablePart
+from penstock.malleable.programs import Programs
 from penstock.predictions.part import WaitsPart
 from penstock.state.ownership import ledger_path
 from penstock.state.store import Store
@@ -287,14 +288,9 @@ class World:
         self._bomb = None
         app = self.app
         verifier = Verifier(self.key, None, lambda: self.now)
-        self.remote = RemoteDoor(
-            app.part(MalleablePart).controller,
-            app.observer,
-            verifier,
-            app.clock,
-            lambda uid: uid == self.key.uid,
-            app.want_look,
-        )
+        malleable = app.part(MalleablePart).controller
+        heard = (malleable, app.observer, app.clock, lambda uid: uid == self.key.uid, app.want_look)
+        self.remote = RemoteDoor(Programs(*heard), verifier, app.clock)
         self.local = LocalDoor(app.operations)
         self._used.clear()  # a new agent does not know them (docs/security.md)
         self.alive = True

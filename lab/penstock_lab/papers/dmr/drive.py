@@ -17,9 +17,8 @@ from dmr import wire
 from penstock.api import JobSpec, JobState
 from penstock.app import App
 from penstock.config import config_of
-from penstock.ipc.auth import Verifier
-from penstock.ipc.handlers import RemoteDoor
 from penstock.malleable.part import MalleablePart
+from penstock.malleable.programs import Programs
 from penstock.state.store import Store
 from penstock_lab.mock.backend import MockBackend
 from penstock_lab.mock.controller import Controller
@@ -156,14 +155,9 @@ class _World:
     async def start(self) -> None:
         """The agent begins."""
         await self.app.start()
-        self._door = RemoteDoor(
-            self.app.part(MalleablePart).controller,
-            self.app.observer,
-            Verifier(None, None),
-            self.clock,
-            lambda _uid: True,
-            self.app.want_look,
-        )
+        malleable = self.app.part(MalleablePart).controller
+        heard = (malleable, self.app.observer, self.clock, lambda _uid: True, self.app.want_look)
+        self._programs = Programs(*heard)
 
     def _submit(self, entry: Entry) -> None:
         self._numbers[entry.spec.name] = self._controller.submit(_USER, entry.spec)
@@ -180,7 +174,7 @@ class _World:
 
     def ask(self, request: wire.Request) -> wire.Reply:
         """What the agent answers the user."""
-        return self._door.reply(self.engine.uid_of(_USER), request)
+        return self._programs.reply(self.engine.uid_of(_USER), request)
 
     def next_event(self) -> float:
         """When something happens next in the cluster or in a program; infinity when nothing will."""

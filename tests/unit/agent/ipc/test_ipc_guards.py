@@ -58,7 +58,7 @@ def test_who_is_not_served_or_asks_too_often_is_told_so():
     door = Door(serves=lambda _uid: False)
     refused(door.say(question(door, 7)))
     door = looking(10_000.0)
-    door.door._of_user = RateLimit(2, 0.001)
+    door.desk._of_user = RateLimit(2, 0.001)
     assert [type(door.say(question(door, 7))) for _ in range(3)] == [wire.Endings, wire.Endings, wire.Failure]
 
 

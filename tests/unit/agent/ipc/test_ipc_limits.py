@@ -130,7 +130,7 @@ def test_the_command_that_asks_too_much_ends_with_code_6(tmp_path):
 
 def test_a_job_that_checks_too_often_is_told_so_and_its_answers_are_heard():
     door = Door()
-    door.door._limit = RateLimit(2, 0.5)
+    door.desk._limit = RateLimit(2, 0.5)
     assert [type(door.say(door.check())) for _ in range(2)] == [wire.CheckReply] * 2
     assert "too many" in refused(door.say(door.check()), "busy")
     offered(door)
@@ -141,7 +141,7 @@ def test_a_job_that_checks_too_often_is_told_so_and_its_answers_are_heard():
 
 def test_the_jobs_of_one_user_cannot_keep_those_of_others_out():
     door = Door()
-    door.door._of_user = RateLimit(2, 0.5)
+    door.desk._of_user = RateLimit(2, 0.5)
     door.observer.last = make_snapshot([make_job(n, f"n{n}", uid=UID + (n == 9)) for n in (7, 8, 9)])
     assert [type(door.say(door.check(job=n, size=1, nodes=(f"n{n}",)))) for n in (7, 8)] == [wire.CheckReply] * 2
     assert "too many" in refused(door.say(door.check(job=8, size=1, nodes=("n8",))), "busy")
