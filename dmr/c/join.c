@@ -5,24 +5,10 @@
 #include <unistd.h>
 
 #include "client.h"
+#include "quiet.h"
 #include "resize.h"
 
 enum { CONNECT_LIMIT = 20, TAG = 1 };
-
-MPI_Errhandler dmr_quiet(MPI_Comm comm)
-{
-    MPI_Errhandler before;
-    MPI_Comm_get_errhandler(comm, &before);
-    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-    return before;
-}
-
-void dmr_loud(MPI_Comm comm, MPI_Errhandler before)
-{
-    MPI_Comm_set_errhandler(comm, before);
-    if (before != MPI_ERRORS_ARE_FATAL && before != MPI_ERRORS_RETURN)
-        MPI_Errhandler_free(&before);
-}
 
 bool dmr_first_text(MPI_Comm comm, char text[DMR_TEXT])
 {

@@ -42,10 +42,6 @@ MPI_Comm dmr_accept(MPI_Comm comm, MPI_Comm *all, dmr_passport *passport);
 /* As MPI_Bcast with this root: to all who receive it and have none, who are to free it. */
 void dmr_send_passport(MPI_Comm comm, int root, dmr_passport *passport);
 
-/* Errors of calls over `comm` come back as codes until dmr_loud is given what this returns. */
-MPI_Errhandler dmr_quiet(MPI_Comm comm);
-void dmr_loud(MPI_Comm comm, MPI_Errhandler before);
-
 /* The first text that is not empty, of all ranks, on all of them; whether there is one. */
 bool dmr_first_text(MPI_Comm comm, char text[DMR_TEXT]);
 

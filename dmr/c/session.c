@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "line.h"
-#include "resize.h"
+#include "quiet.h"
 
 static const double QUICKEST = 1e-6, AGAIN = 60.0;
 /* A few quick steps at the start of a program must not silence it for hours, should the later ones be slow. */

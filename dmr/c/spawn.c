@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client.h"
+#include "quiet.h"
 #include "resize.h"
 
 enum { MAX_PATH = 4096, MAX_ARGUMENTS = 1 << 20 };
