@@ -8,7 +8,8 @@ finally:
 """
 
 from penstock_lab.cluster.cluster import Cluster
-from penstock_lab.cluster.lifecycle import down, joined, up
+from penstock_lab.cluster.lifecycle import up
+from penstock_lab.cluster.removal import down, joined
 from penstock_lab.cluster.spec import ClusterSpec, default_folder
 
 __all__ = ["Cluster", "ClusterSpec", "default_folder", "down", "joined", "up"]

@@ -20,6 +20,7 @@ from penstock_lab.cluster.files import LOCALHOST
 from penstock_lab.cluster.layout import Layout, believe
 from penstock_lab.cluster.network import NETWORK, Network
 from penstock_lab.cluster.programs import PATH, path_for
+from penstock_lab.cluster.removal import down
 from penstock_lab.cluster.spec import ClusterSpec, check_folder, default_folder
 from penstock_lab.cluster.state import load
 from penstock_lab.cluster.status import Status, look
@@ -295,6 +296,4 @@ class Cluster:
 
     def down(self) -> None:
         """End everything and remove every trace; the clusters that joined this one end with it."""
-        from penstock_lab.cluster.lifecycle import down  # it makes clusters, so it imports this module
-
         down(self.folder)

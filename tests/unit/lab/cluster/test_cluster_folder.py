@@ -14,8 +14,9 @@ from penstock.errors import NotNow, UserError
 from penstock_lab.cluster import Cluster, ClusterSpec
 from penstock_lab.cluster.layout import Layout
 from penstock_lab.cluster.lifecycle import _claim_name as claim_name
-from penstock_lab.cluster.lifecycle import _leave as leave
-from penstock_lab.cluster.lifecycle import down, up
+from penstock_lab.cluster.lifecycle import up
+from penstock_lab.cluster.removal import _leave as leave
+from penstock_lab.cluster.removal import down
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what another user has planted")
 
@@ -111,7 +112,7 @@ def test_who_leaves_a_cluster_follows_no_settings_of_others(
     monkeypatch.setattr(
         "penstock_lab.cluster.database.forget", lambda *_: pytest.fail("ran a command with its settings")
     )
-    monkeypatch.setattr("penstock_lab.cluster.lifecycle.load", lambda *_: pytest.fail("believed its record"))
+    monkeypatch.setattr("penstock_lab.cluster.removal.load", lambda *_: pytest.fail("believed its record"))
     leave(Layout(planted), "penstock2", own)
 
 
