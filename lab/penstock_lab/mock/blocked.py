@@ -5,22 +5,35 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from penstock_lab.mock.dependency import Clause
-from penstock_lab.mock.events import Kind
+from penstock_lab.mock.events import Events, Kind
 from penstock_lab.mock.jobs import SimJob
-
-if TYPE_CHECKING:
-    from penstock_lab.mock.engine import Engine
+from penstock_lab.mock.model import ClusterConfig, PartitionConfig
+from penstock_lab.mock.reservations import Reservations
 
 __all__ = ["BlockedJobs"]
+
+
+class _Waited(Protocol):
+    """A cluster in which jobs wait for this and that."""
+
+    config: ClusterConfig
+    now: float
+    jobs: dict[int, SimJob]
+    partitions: dict[str, PartitionConfig]
+    reservations: Reservations
+    events: Events
+
+    def limit(self, job: SimJob) -> float: ...
+    def array(self, job: int) -> list[SimJob]: ...
 
 
 class BlockedJobs:
     """Who waits, and who of them is to be looked at because something has changed for them."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: _Waited) -> None:
         self._engine = engine
         self._waiting: dict[int, SimJob] = {}
         self._look: dict[int, SimJob] = {}

@@ -8,20 +8,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from penstock.api import JobState
 from penstock.errors import Infeasible
 
-if TYPE_CHECKING:
-    from penstock_lab.mock.jobs import SimJob
-
-__all__ = ["Clause", "Dependency", "Lookup", "parse"]
+__all__ = ["Clause", "Dependency", "Lookup", "Parent", "parse"]
 
 _KINDS = frozenset({"after", "afterany", "afterok", "afternotok", "expand"})
 _TARGET = re.compile(r"(\d+)(?:_(\d+))?(?:\+(\d+))?\Z", re.ASCII)
 
-Lookup = Callable[["Clause"], "Sequence[SimJob]"]
+
+class Parent(Protocol):
+    """What a clause wants to know of a job that it names."""
+
+    state: JobState
+    start: float | None
+    end: float | None
+
+
+Lookup = Callable[["Clause"], Sequence[Parent]]
 """The jobs that a clause names, tasks of an array one by one; none when the controller has forgotten them."""
 
 
@@ -41,7 +47,7 @@ class Clause:
         delay = f"+{self.delay / 60:.0f}" if self.delay else ""
         return f"{self.kind}:{self.job}{task}{delay}({'failed' if failed else 'unfulfilled'})"
 
-    def judge(self, parents: Sequence[SimJob], now: float) -> tuple[bool | None, float | None]:
+    def judge(self, parents: Sequence[Parent], now: float) -> tuple[bool | None, float | None]:
         """True when fulfilled, False when it never will be, None while open; and when to look again, if time decides.
 
         Parents that the controller has forgotten count as fulfilled: such clauses are dropped. How the tasks of an
@@ -63,7 +69,7 @@ class Clause:
                 running = all(p.state is JobState.RUNNING for p in parents)
                 return (False if ended else True if running else None), None
 
-    def _after(self, parents: Sequence[SimJob], now: float) -> tuple[bool | None, float | None]:
+    def _after(self, parents: Sequence[Parent], now: float) -> tuple[bool | None, float | None]:
         """Counts from the last start, and from the cancellation of a job that never started."""
         last = 0.0
         for parent in parents:

@@ -79,7 +79,7 @@ class Engine:
         self._queue = Queue(self._priorities)  # pending and eligible now
         self._blocked = BlockedJobs(self)  # pending, and not to be planned for
         self._running: dict[int, SimJob] = {}
-        self.enforcement = Enforcement(self)
+        self.enforcement = Enforcement(self.config, self.partitions, self._running)
         self._passes = Passes(
             self.config,
             self.machine,

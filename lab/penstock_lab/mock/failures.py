@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from penstock_lab.mock.model import Failures
-
-if TYPE_CHECKING:
-    from penstock_lab.mock.engine import Engine
+from penstock_lab.mock.model import ClusterConfig, Failures
 
 __all__ = ["schedule_failures"]
 
 
-def schedule_failures(engine: Engine, settings: Failures) -> None:
+class _Nodes(Protocol):
+    """A cluster whose nodes may die."""
+
+    config: ClusterConfig
+    now: float
+
+    @property
+    def out_of_order(self) -> Mapping[str, str]: ...
+    def fail_node(self, name: str) -> None: ...
+    def resume_node(self, name: str) -> None: ...
+    def call_at(self, time: float, action: Callable[[], None]) -> None: ...
+
+
+def schedule_failures(engine: _Nodes, settings: Failures) -> None:
     """Let each node of the cluster live by `settings` from now on, with a random sequence of its own."""
     scale = settings.mtbf / math.gamma(1.0 + 1.0 / settings.shape)
     for name in engine.config.node_names:
         _live(engine, name, settings, scale, Random(f"{settings.seed}/{name}"))
 
 
-def _live(engine: Engine, name: str, settings: Failures, scale: float, random: Random) -> None:
+def _live(engine: _Nodes, name: str, settings: Failures, scale: float, random: Random) -> None:
     def die() -> None:
         if name not in engine.out_of_order:  # else somebody else has taken it out of service
             engine.fail_node(name)

@@ -7,14 +7,12 @@ with exit code 65; after `grace` seconds it is put back into the queue, or where
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from penstock.api import JobSpec, JobState
 from penstock.errors import Infeasible
 from penstock_lab.mock.jobs import SimJob
-
-if TYPE_CHECKING:
-    from penstock_lab.mock.engine import Engine
 
 __all__ = ["Guards", "parents_and_grace"]
 
@@ -40,10 +38,22 @@ def parents_and_grace(spec: JobSpec) -> tuple[list[int], float] | None:
     return [int(number) for number in found[1].split(",")], float(found[2])
 
 
+class _Jobs(Protocol):
+    """A cluster whose jobs may have to wait while they hold nodes."""
+
+    now: float
+    records: dict[int, SimJob]
+
+    def begin_work(self, job: SimJob) -> None: ...
+    def requeue(self, job: SimJob) -> None: ...
+    def end(self, job: SimJob, state: JobState, exit_code: int = 0) -> None: ...
+    def call_at(self, time: float, action: Callable[[], None]) -> None: ...
+
+
 class Guards:
     """Who has nodes, but not begun its work."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: _Jobs) -> None:
         self._engine = engine
 
     def keeps(self, job: SimJob) -> bool:

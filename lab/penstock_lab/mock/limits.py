@@ -6,16 +6,12 @@ limits of associations hold on every level up to the root.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Partition
 from penstock.errors import Infeasible
 from penstock_lab.mock.jobs import SimJob
-from penstock_lab.mock.model import NodeLimits
-
-if TYPE_CHECKING:
-    from penstock_lab.mock.engine import Engine
+from penstock_lab.mock.model import ClusterConfig, NodeLimits, PartitionConfig
 
 __all__ = ["Enforcement"]
 
@@ -30,11 +26,17 @@ _REASONS = {
 
 
 class Enforcement:
-    """Whom a cluster holds to which limits; what is used is counted from the jobs that run."""
+    """Whom a cluster holds to which limits; what is used is counted from the jobs that run.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._config = engine.config
+    Both mappings are the cluster's own, which change as it does.
+    """
+
+    def __init__(
+        self, config: ClusterConfig, partitions: Mapping[str, PartitionConfig], running: Mapping[int, SimJob]
+    ) -> None:
+        self._config = config
+        self._partitions = partitions
+        self._running = running
 
     def account_of(self, user: str, account: str | None) -> str:
         """The account that a request is charged to. `Infeasible` where the user has none, or not that one."""
@@ -87,11 +89,11 @@ class Enforcement:
         self, user: str, account: str, partition: str, qos: str
     ) -> tuple[tuple[LimitHolder, ...], tuple[LimitHolder, ...]]:
         config = self._config
-        place = self._engine.partitions.get(partition)
+        place = self._partitions.get(partition)
         names = dict.fromkeys(name for name in (place.qos if place else "", qos) if name)
 
         def in_qos(name: str) -> Callable[[SimJob], bool]:
-            return lambda job: name in (job.qos, self._engine.partitions[job.partition].qos)
+            return lambda job: name in (job.qos, self._partitions[job.partition].qos)
 
         found = tuple(
             _holder(
@@ -125,7 +127,7 @@ class Enforcement:
         return found, tuple(chain)
 
     def _used(self, counts: Callable[[SimJob], bool]) -> int:
-        return sum(len(job.nodes) for job in self._engine.running if counts(job))
+        return sum(len(job.nodes) for job in self._running.values() if counts(job))
 
 
 def _holder(kind: HolderKind, name: str, limits: NodeLimits, used: int, by_user: int = 0) -> LimitHolder:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from penstock.api import JobState
 from penstock_lab.mock.jobs import SimJob
-from penstock_lab.mock.reservations import Held
-
-if TYPE_CHECKING:
-    from penstock_lab.mock.engine import Engine
+from penstock_lab.mock.reservations import Held, Reservations
 
 __all__ = ["ReservationLifecycle"]
+
+
+class _Reserved(Protocol):
+    """A cluster with reservations."""
+
+    now: float
+    jobs: dict[int, SimJob]
+    reservations: Reservations
+
+    def replan(self) -> None: ...
+    def touch(self, job: SimJob) -> None: ...
+    def end(self, job: SimJob, state: JobState, exit_code: int = 0) -> None: ...
+    def call_at(self, time: float, action: Callable[[], None]) -> None: ...
 
 
 class ReservationLifecycle:
     """Begins, watches and ends the reservations of a cluster."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: _Reserved) -> None:
         self._engine = engine
 
     def keep(self, held: Held) -> None:
