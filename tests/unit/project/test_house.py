@@ -7,15 +7,21 @@ doors imports no clock, socket, subprocess or file, and no door. A new module is
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 from places import PROJECT
 
 AGENT = PROJECT / "agent"
+# Where the packages of each distribution lie.
+HOMES = ("agent", "dmr", "lab", "plugins", "plugins/portals", "plugins/snakemake-executor")
 OUTSIDE = frozenset(
     [
         "asyncio",
@@ -51,10 +57,10 @@ HARMLESS = frozenset({"pathlib.PurePath", "pathlib.PurePosixPath"})
 MODELS = "penstock.config"
 
 
-def modules() -> Mapping[str, Path]:
+def modules(home: Path = AGENT) -> Mapping[str, Path]:
     found = {}
-    for path in sorted(AGENT.rglob("*.py")):
-        parts = path.relative_to(AGENT).with_suffix("").parts
+    for path in sorted(home.rglob("*.py")):
+        parts = path.relative_to(home).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
@@ -169,3 +175,68 @@ def test_a_module_of_tests_has_a_name_of_its_own():
     """pytest imports them by their names alone, and gives up a whole run where two are alike."""
     found = Counter(path.name for path in (PROJECT / "tests").rglob("*.py") if path.name != "conftest.py")
     assert [name for name, count in found.items() if count > 1] == []
+
+
+def needed(source: str, known: Mapping[str, object]) -> Iterator[str]:
+    """The modules that this one cannot be read without: those of all its imports, also in functions and for types."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in known else node.module
+
+
+def circle(needs: Mapping[str, set[str]]) -> list[str]:
+    """Modules of which each needs the next, and the last is the first; none where there is no such circle."""
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+def python_needs(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    return {name: {one for one in needed(text, sources) if one in sources} - {name} for name, text in sources.items()}
+
+
+def c_needs(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """A module of C is x.c with x.h."""
+    needs: dict[str, set[str]] = {}
+    for file, text in sources.items():
+        name = file.rpartition(".")[0]
+        others = set(re.findall(r'^#include "(\w+)\.h"', text, re.MULTILINE)) - {name}
+        needs.setdefault(name, set()).update(others)
+    return needs
+
+
+def told(found: list[str]) -> str:
+    return f"{' -> '.join(found)}: move what they all need below them, or hand it over as an argument"
+
+
+@pytest.mark.parametrize("home", HOMES)
+def test_no_modules_go_in_a_circle(home: str):
+    sources = {name: path.read_text(encoding="utf-8") for name, path in modules(PROJECT / home).items()}
+    found = circle(python_needs(sources))
+    assert found == [], told(found)
+
+
+def test_nor_do_those_of_the_library_in_c():
+    sources = {path.name: path.read_text(encoding="utf-8") for path in (PROJECT / "dmr" / "c").glob("*.[ch]")}
+    found = circle(c_needs(sources))
+    assert found == [], told(found)
+
+
+def test_a_circle_is_seen():
+    hidden = {
+        "pen.a": "from pen import b\n",
+        "pen.b": "def late():\n    from pen.c import it\n",
+        "pen.c": "if TYPE_CHECKING:\n    import pen.a\n",
+        "pen.d": "import os\nimport pen.a\n",
+    }
+    found = circle(python_needs(hidden))
+    assert found[0] == found[-1] and set(found) == {"pen.a", "pen.b", "pen.c"}
+    written = {"a.c": '#include "a.h"\n#include "b.h"\n', "a.h": "", "b.c": '#include "b.h"\n', "b.h": '#include "a.h"'}
+    assert set(circle(c_needs(written))) == {"a", "b"}
+    assert circle(c_needs({**written, "b.h": ""})) == []
