@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.api import Job, Reason
 from penstock.workflow.instructions import Change, Release
@@ -89,7 +89,7 @@ def _free(turn: Turn, run: WorkflowRun, i: int) -> None:
     stage, live = run.stages[i], _live_jobs(run, i)
     if live and stage.phase is StagePhase.QUEUED and all(map(turn.at_work, live)):
         text = f"job {live[0]} had completed and was requeued, so job {stage.job} has to wait for it again"
-        _change(turn, stage, Tie.AFTEROK, live, Reason("re-pointed", text), dependency=True)
+        _change(turn, stage, _Behind(Tie.AFTEROK, live), Reason("re-pointed", text), dependency=True)
 
 
 def _stale(turn: Turn, run: WorkflowRun, i: int, lost: int) -> WorkflowRun:
@@ -105,7 +105,7 @@ def _stale(turn: Turn, run: WorkflowRun, i: int, lost: int) -> WorkflowRun:
     jobs = tuple(parent.job for parent in live if parent.job is not None)
     reason = Reason("re-pointed", f"{text}; from now on it waits for {names(live) or 'no other stage'}")
     tie = Tie.AGED if stage.tie is Tie.AGED else Tie.AFTEROK
-    _change(turn, stage, tie if jobs else Tie.NONE, jobs, reason, dependency=True)
+    _change(turn, stage, _Behind(tie if jobs else Tie.NONE, jobs), reason, dependency=True)
     return run
 
 
@@ -156,7 +156,8 @@ def _dependent(turn: Turn, run: WorkflowRun, i: int, job: Job) -> None:
     if turn.strategy.tie is Tie.NODES and turn.whole_nodes(run, i) and (pins := pins_for(turn, run, i)):
         live = _live_jobs(run, i)
         text = f"its parents run: job {job.id} now waits for {', '.join(pins)} instead of for them, so that it ages"
-        _change(turn, stage, Tie.NODES, live, Reason("pinned", text), pins=pins, dependency=True, nodelist=True)
+        behind = _Behind(Tie.NODES, live, pins=pins)
+        _change(turn, stage, behind, Reason("pinned", text), dependency=True, nodelist=True)
         return
     if stage.looked_at is not None and turn.view.taken_at <= stage.looked_at:
         return
@@ -164,12 +165,12 @@ def _dependent(turn: Turn, run: WorkflowRun, i: int, job: Job) -> None:
         live = _live_jobs(run, i)
         text = f"job {min(done)} had completed, which slurmctld has lost: job {job.id} no longer waits for it"
         tie = stage.tie if live else Tie.NONE
-        _change(turn, stage, tie, live, Reason("re-pointed", text), dependency=True)
+        _change(turn, stage, _Behind(tie, live), Reason("re-pointed", text), dependency=True)
         return
     lost = [n for n in stage.depends_on if turn.at_work(n) and not names_parent(job.dependency, n)]
     if lost:
         text = f"job {lost[0]} was requeued: job {job.id} gets its dependency on it again"
-        _change(turn, stage, stage.tie, stage.depends_on, Reason("re-pointed", text), dependency=True)
+        _change(turn, stage, _Behind(stage.tie, stage.depends_on), Reason("re-pointed", text), dependency=True)
 
 
 def _pinned(turn: Turn, run: WorkflowRun, i: int, *, often: bool) -> None:
@@ -179,15 +180,15 @@ def _pinned(turn: Turn, run: WorkflowRun, i: int, *, often: bool) -> None:
     if not live:
         if stage.pins:
             text = f"its parents have ended: job {stage.job} may run on any nodes"
-            _change(turn, stage, Tie.NODES, stage.depends_on, Reason("unpinned", text), nodelist=True)
+            _change(turn, stage, _Behind(Tie.NODES, stage.depends_on), Reason("unpinned", text), nodelist=True)
         return
     pins = pins_for(turn, run, i)
     if pins is not None and set(pins) != set(stage.pins) and not often:
         text = f"job {stage.job} now waits for {', '.join(pins)}"
-        _change(turn, stage, Tie.NODES, live, Reason("pinned", text), pins=pins, nodelist=True)
+        _change(turn, stage, _Behind(Tie.NODES, live, pins=pins), Reason("pinned", text), nodelist=True)
     elif pins is None and all(turn.at_work(number) for number in live):
         text = f"a parent no longer runs: job {stage.job} depends on it again"
-        _change(turn, stage, Tie.AFTEROK, live, Reason("unpinned", text), dependency=True, nodelist=True)
+        _change(turn, stage, _Behind(Tie.AFTEROK, live), Reason("unpinned", text), dependency=True, nodelist=True)
 
 
 def _timed(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
@@ -213,7 +214,8 @@ def _timed(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
         text = (
             f"estimated wait now {stage.estimate or 0:g} s: eligible {', '.join(map(str, minutes))} min after the start"
         )
-        _change(turn, stage, Tie.AFTER, jobs, Reason("estimated-again", text), minutes=minutes, dependency=True)
+        behind = _Behind(Tie.AFTER, jobs, minutes)
+        _change(turn, stage, behind, Reason("estimated-again", text), dependency=True)
     return run
 
 
@@ -221,19 +223,22 @@ def _live_jobs(run: WorkflowRun, i: int) -> tuple[int, ...]:
     return tuple(p.job for p in run.parents(i) if p.job is not None and p.phase is not StagePhase.DONE)
 
 
+@dataclass(frozen=True, slots=True)
+class _Behind:
+    """What a job is to wait for: `jobs`, by `tie`, `minutes` after their starts; and for the nodes `pins`."""
+
+    tie: Tie
+    jobs: tuple[int, ...]
+    minutes: tuple[int, ...] = ()
+    pins: tuple[str, ...] = ()
+
+
 def _change(
-    turn: Turn,
-    stage: StageRun,
-    tie: Tie,
-    jobs: tuple[int, ...],
-    reason: Reason,
-    *,
-    minutes: tuple[int, ...] = (),
-    pins: tuple[str, ...] = (),
-    dependency: bool = False,
-    nodelist: bool = False,
+    turn: Turn, stage: StageRun, behind: _Behind, reason: Reason, *, dependency: bool = False, nodelist: bool = False
 ) -> None:
+    """Have the job's `dependency`, or the `nodelist` that it asks for, be what it is to wait for."""
     assert stage.job is not None
+    tie, jobs, minutes, pins = behind.tie, behind.jobs, behind.minutes, behind.pins
     turn.out.append(
         Change(
             stage.name,
