@@ -19,7 +19,7 @@ from penstock.values.durations import duration_text, parse_duration
 from penstock_lab.cli.simulate_model import MAX_SEED
 from penstock_lab.mock.model import ClusterConfig, Failures, Scheduler, Weights
 from penstock_lab.sim.cluster import run
-from penstock_lab.sim.clusterlog import check_failures, fates_of, jobs_of, measure
+from penstock_lab.sim.clusterlog import Measures, check_failures, fates_of, jobs_of, measure
 from penstock_lab.sim.estimates import FORMS, parse_estimates
 from penstock_lab.sim.swf import FILTERS, SwfReader, header_procs, load
 from penstock_lab.sim.swfout import Fate, write_outcome, write_workload
@@ -179,7 +179,12 @@ def cluster(
     if nodes is None:
         nodes = _nodes_of(file, cpus_per_node)
     _check_free(reserved, nodes)
-    source = _source(file, model, jobs, nodes * cpus_per_node, seed, load, kinds, filter, skip_bad, dependencies)
+    procs = nodes * cpus_per_node
+    if file is None:
+        assert model is not None
+        source = _of_model(model, jobs, procs, seed, load, kinds)
+    else:
+        source = _of_log(file, procs, filter, skip_bad, dependencies)
     trace = source.trace
     trace.estimate = rule.of(trace, seed)
     config = ClusterConfig(
@@ -203,56 +208,54 @@ def cluster(
             f"simulated by penstock: {policy}, {nodes} nodes of {cpus_per_node} CPUs, {rule} estimates"
             f"{'' if failures is None else f', a node fails every {failures:g} s in the mean, seed {seed}'}"
         )
-        _write(out, source, fates_of(trace, outcomes), nodes * cpus_per_node, filter, note)
-    figures = result.figures
+        _write(out, source, fates_of(trace, outcomes), procs, filter, note)
     if as_json:
-        emit_json(
-            {
-                "source": str(file or model),
-                "nodes": nodes,
-                "cpus_per_node": cpus_per_node,
-                "scheduler": policy,
-                "estimates": str(rule),
-                "jobs": len(trace),
-                "states": result.states,
-                "requeues": result.requeues,
-                "n": figures.jobs if figures else 0,
-                "total_wait_s": figures.total_wait if figures else None,
-                "mean_wait_s": figures.mean_wait if figures else None,
-                "mean_bounded_slowdown": figures.mean_slowdown if figures else None,
-                "utilisation": figures.utilisation if figures else None,
-                "makespan_s": figures.makespan if figures else None,
-                "sha256": figures.sha256 if figures else None,
-            }
-        )
-        return
+        said = {
+            "source": str(file or model),
+            "nodes": nodes,
+            "cpus_per_node": cpus_per_node,
+            "scheduler": policy,
+            "estimates": str(rule),
+            "jobs": len(trace),
+        }
+        emit_json(said | _figures(result))
+    else:
+        _show(result, requeues=failures is not None)
+
+
+def _figures(result: Measures) -> dict[str, object]:
+    figures = result.figures
+    return {
+        "states": result.states,
+        "requeues": result.requeues,
+        "n": figures.jobs if figures else 0,
+        "total_wait_s": figures.total_wait if figures else None,
+        "mean_wait_s": figures.mean_wait if figures else None,
+        "mean_bounded_slowdown": figures.mean_slowdown if figures else None,
+        "utilisation": figures.utilisation if figures else None,
+        "makespan_s": figures.makespan if figures else None,
+        "sha256": figures.sha256 if figures else None,
+    }
+
+
+def _show(result: Measures, *, requeues: bool) -> None:
     click.echo(f"jobs                   {', '.join(f'{n} {state}' for state, n in result.states.items())}")
-    if failures is not None:
+    if requeues:
         click.echo(f"requeues               {result.requeues}")
-    if figures is not None:
+    if (figures := result.figures) is not None:
         click.echo(f"mean wait              {figures.mean_wait:.4f} s")
         click.echo(f"mean bounded slowdown  {figures.mean_slowdown:.5f}")
         click.echo(f"utilisation            {100 * figures.utilisation:.2f} %")
         click.echo(f"makespan               {figures.makespan} s")
 
 
-def _source(
-    file: Path | None,
-    model: str | None,
-    jobs: int,
-    procs: int,
-    seed: int,
-    load_of_model: float | None,
-    kinds: str,
-    keep: str,
-    skip_bad: bool,
-    dependencies: bool,
-) -> _Source:
-    if model is not None:
-        made = generate(model, jobs, procs, seed, load_of_model, kinds)
-        preceding = {n: p for n, p in zip(made.trace.ids, made.preceding.tolist(), strict=True) if p}
-        return _Source(made.trace, preceding, workload=made)
-    assert file is not None
+def _of_model(model: str, jobs: int, procs: int, seed: int, load_of_model: float | None, kinds: str) -> _Source:
+    made = generate(model, jobs, procs, seed, load_of_model, kinds)
+    preceding = {n: p for n, p in zip(made.trace.ids, made.preceding.tolist(), strict=True) if p}
+    return _Source(made.trace, preceding, workload=made)
+
+
+def _of_log(file: Path, procs: int, keep: str, skip_bad: bool, dependencies: bool) -> _Source:
     log = load(file, procs, keep, "actual" if keep == "singh" else "user", skip_bad, dependencies)
     if log.bad:
         click.echo(f"{log.bad} bad lines left out; the first: {log.first_bad}", err=True)
