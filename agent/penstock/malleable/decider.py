@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from penstock.api import (
@@ -33,7 +33,7 @@ from penstock.malleable.caps import room
 from penstock.malleable.leaving import smaller
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.tools import Tools, WithTools
-from penstock.malleable.words import ResizePhase, Way
+from penstock.malleable.words import ResizePhase, ResizeTerms, Way
 from penstock.values import merging
 from penstock.values.durations import duration_text
 
@@ -42,6 +42,21 @@ __all__ = ["Decider", "due_back"]
 _log = get_logger(__name__)
 _GOOD_FOR = 60.0
 _SPARE = 10.0  # seconds, until the agent looks and the program asks
+
+
+@dataclass(frozen=True, slots=True)
+class _ResizeWish:
+    """What a job is to become: what was said about it, the decision and the size that are left of that by now."""
+
+    verdict: ResizeVerdict
+    decision: Decision
+    size: int
+    terms: ResizeTerms
+
+    @property
+    def final(self) -> ResizeVerdict:
+        """The verdict as it is left."""
+        return replace(self.verdict, size=self.size, reasons=self.decision.reasons)
 
 
 class Decider(WithTools):
@@ -85,114 +100,145 @@ class Decider(WithTools):
 
     async def decide(self, job: Job, snapshot: Snapshot, shown: Snapshot) -> list[Decision]:
         """The decisions about a running job. `shown` is what the policy is to see."""
-        me, now, limits = self._registry.jobs[job.id], self._clock.now(), self._settings.limits
-        over = announce.expired(me, limits, now)
-        decisions = [_nothing(job, Reason("announcement-over", over))] if over else []
-        if over:
-            me = replace(me, announced=None)
-            self._registry.put(me)
+        now = self._clock.now()
+        over = self._forgotten(job, now)
+        decision = await self._decide(job, snapshot, shown, now)
+        return [one for one in (over, decision) if one is not None]
+
+    def _forgotten(self, job: Job, now: float) -> Decision | None:
+        """That the job's announcement is over, if it is."""
+        me = self._registry.jobs[job.id]
+        over = announce.expired(me, self._settings.limits, now)
+        if not over:
+            return None
+        self._registry.put(replace(me, announced=None))
+        return _nothing(job, Reason("announcement-over", over))
+
+    async def _decide(self, job: Job, snapshot: Snapshot, shown: Snapshot, now: float) -> Decision | None:
+        me = self._registry.jobs[job.id]
         if me.phase not in (ResizePhase.IDLE, ResizePhase.PROPOSED) or job.partition not in snapshot.partitions:
-            return decisions
+            return None
+        kept = self._kept(me, job, now) or await self._withdrawn(me, job, now)
+        # What was decided jointly was decided in view of all that this pass does.
+        if kept is not None or (self._registry.outdates(snapshot.taken_at) and not self._joint):
+            return kept
+        me = self._registry.jobs[job.id]
+        wish = await self._wish(me, job, snapshot, shown, now)
+        if wish is None:
+            return None
+        if wish.decision.verb is not Verb.NOTHING and me.phase is ResizePhase.IDLE:
+            fitting = await self._fitting(me, job, wish, snapshot)
+            if isinstance(fitting, Decision):
+                return fitting
+            wish = fitting
+        return await self._begin(me, job, wish, now)
+
+    def _kept(self, me: MalleableJob, job: Job, now: float) -> Decision | None:
+        """Why nothing at all is decided about the job now, if there is a reason."""
         self._held.discard(job.id)
         if (paused := self.held(job)) is not None:
             self._held.add(job.id)
             # A shrink that the application has not taken up is withdrawn.
             stay = ResizeVerdict(me.offer.size, (paused,))
-            self._registry.put(me.decided(stay, job, "", limits, now))
-            return [*decisions, Decision(Verb.HOLD, f"job {job.id}", (paused,))]
+            self._registry.put(me.decided(stay, job, "", self._settings.limits, now))
+            return Decision(Verb.HOLD, f"job {job.id}", (paused,))
         if _odd(me):
             text = f"its {me.offer.size} ranks, {me.offer.per_node} on a node, do not fill whole nodes"
-            return [*decisions, _nothing(job, Reason("part-of-a-node", text))]
-        if me.phase is ResizePhase.PROPOSED and me.extend:
-            _, denied = await self._may_have(me, job, me.target, me.extend, whole=True)
-            me = self._registry.jobs[job.id]
-            if denied is not None and not returns(me, me.target):
-                # The program would leave for a limit that it does not get.
-                self._registry.put(me.decided(ResizeVerdict(me.offer.size, (denied,)), job, "", limits, now))
-                return [*decisions, _nothing(job, denied)]
-        # What was decided jointly was decided in view of all that this pass does.
-        if self._registry.outdates(snapshot.taken_at) and not self._joint:
-            return decisions
+            return _nothing(job, Reason("part-of-a-node", text))
+        return None
+
+    async def _withdrawn(self, me: MalleableJob, job: Job, now: float) -> Decision | None:
+        """That a proposed shrink is taken back, as the program would leave for a limit that it does not get."""
+        if me.phase is not ResizePhase.PROPOSED or not me.extend:
+            return None
+        _, denied = await self._may_have(me, job, me.target, me.extend, whole=True)
+        me = self._registry.jobs[job.id]
+        if denied is None or returns(me, me.target):
+            return None
+        stay = ResizeVerdict(me.offer.size, (denied,))
+        self._registry.put(me.decided(stay, job, "", self._settings.limits, now))
+        return _nothing(job, denied)
+
+    async def _wish(
+        self, me: MalleableJob, job: Job, snapshot: Snapshot, shown: Snapshot, now: float
+    ) -> _ResizeWish | None:
+        """What the job is to become by what it must give back, has announced, or by the policy, within its bounds."""
+        limits, policy = self._settings.limits, self._settings.policy
         said = announce.due(me, await self._lead(me, job), limits, now) if me.phase is ResizePhase.IDLE else None
         due = due_back(me, now)
         verdict = due or (said.verdict if said else self._verdict(me, job, shown))
         said = None if due else said
         if verdict is None:
-            return decisions
-        bounds = ResizeBounds(
-            now,
-            self._registry.cost(limits.cost),
-            *self._allowed(),
-            snapshot.partitions[job.partition],
-            speeds=measured_by(self._settings.policy, job),
-        )
+            return None
+        cost, partition = self._registry.cost(limits.cost), snapshot.partitions[job.partition]
+        bounds = ResizeBounds(now, cost, *self._allowed(), partition, speeds=measured_by(policy, job))
         allowed = bounded(me, job, verdict.size, bounds)
-        size = allowed.size
-        wanted = Decision(_verb(verdict.size, me.offer.size), f"job {job.id}", verdict.reasons, {"size": verdict.size})
-        decision = replace(wanted, verb=_verb(size, me.offer.size), reasons=(*wanted.reasons, *allowed.reasons))
-        if decision.verb is not Verb.NOTHING and me.phase is ResizePhase.IDLE:
-            decision, size = self._capped(me, decision, size, whole=said is not None)
+        decision = Decision(
+            _verb(allowed.size, me.offer.size),
+            f"job {job.id}",
+            (*verdict.reasons, *allowed.reasons),
+            {"size": verdict.size},
+        )
+        patience = said.patience if said else None
+        terms = ResizeTerms(patience=patience, extend=allowed.extend, announced=said is not None, due=due is not None)
+        return _ResizeWish(verdict, decision, allowed.size, terms)
+
+    async def _fitting(
+        self, me: MalleableJob, job: Job, wish: _ResizeWish, snapshot: Snapshot
+    ) -> _ResizeWish | Decision:
+        """The wish after all that limits it now, with the way to grow; or the decision that it must wait."""
+        terms = wish.terms
+        decision, size = self._capped(me, wish.decision, wish.size, whole=terms.announced)
         # What was announced waits in the queue like any other job.
-        loan = None
-        if decision.verb is Verb.EXPAND and me.phase is ResizePhase.IDLE and said is None:
+        if decision.verb is Verb.EXPAND and not terms.announced:
             decision, size, loan = self._left_over(me, job, decision, size)
-        way = Way.MERGE
-        if decision.verb is Verb.EXPAND and me.phase is ResizePhase.IDLE:
+            terms = replace(terms, loan=loan)
+        if decision.verb is Verb.EXPAND:
             choice = await self._choose(me, job)
             if choice.way is None:
                 # The application is told, too: it may be one that can never grow here.
                 self._registry.put(replace(self._registry.jobs[job.id], note=choice.reason.text))
-                return [*decisions, decision.rewritten(Verb.NOTHING, choice.reason.code, choice.reason.text)]
-            way, decision = choice.way, decision.because(choice.reason.code, choice.reason.text)
-            if loan and way is Way.MERGE:  # what is merged into a job it has to its end
-                text = f"nodes that are free for {duration_text(loan)} can only be lent by a companion"
-                return [*decisions, decision.rewritten(Verb.NOTHING, "promised", text)]
-        if decision.verb is not Verb.NOTHING and me.phase is ResizePhase.IDLE:
-            busy = self._busy(me, job, size, verdict.beneficiary, snapshot)
-            if busy is not None:
-                return [*decisions, decision.rewritten(Verb.NOTHING, busy.code, busy.text)]
-        if decision.verb is not Verb.NOTHING and me.phase is ResizePhase.IDLE:
-            only = self._executor.pause_control.rehearses(me.uid, f"it would be resized from {me.offer.size} to {size}")
-            if only is not None:
-                return [*decisions, decision.rewritten(Verb.NOTHING, only.code, only.text)]
+                return decision.rewritten(Verb.NOTHING, choice.reason.code, choice.reason.text)
+            decision = decision.because(choice.reason.code, choice.reason.text)
+            if terms.loan and choice.way is Way.MERGE:  # what is merged into a job it has to its end
+                text = f"nodes that are free for {duration_text(terms.loan)} can only be lent by a companion"
+                return decision.rewritten(Verb.NOTHING, "promised", text)
+            terms = replace(terms, way=choice.way)
+        if decision.verb is not Verb.NOTHING:
+            against = self._busy(me, job, size, wish.verdict.beneficiary, snapshot)
+            rehearsed = f"it would be resized from {me.offer.size} to {size}"
+            against = against or self._executor.pause_control.rehearses(me.uid, rehearsed)
+            if against is not None:
+                return decision.rewritten(Verb.NOTHING, against.code, against.text)
+        return replace(wish, decision=decision, size=size, terms=terms)
+
+    async def _begin(self, me: MalleableJob, job: Job, wish: _ResizeWish, now: float) -> Decision | None:
+        """Begin the resize, as far as the job's owner may have it."""
         name = f"penstock-{job.id}-{secrets.token_hex(6)}"
-
-        def begun(me: MalleableJob, size: int, reasons: tuple[Reason, ...]) -> MalleableJob:
-            return me.decided(
-                replace(verdict, size=size, reasons=reasons),
-                job,
-                name,
-                limits,
-                now,
-                way=way,
-                patience=said.patience if said else None,
-                extend=allowed.extend,
-                announced=said is not None,
-                loan=loan,
-                due=due is not None,
-            )
-
-        after = begun(me, size, decision.reasons)
-        if (
-            after.phase in (ResizePhase.ALLOCATING, ResizePhase.PROPOSED) and me.phase is ResizePhase.IDLE
-        ):  # it is worth to ask
-            may, denied = await self._may_have(me, job, size, allowed.extend, whole=said is not None)
+        limits = self._settings.limits
+        after = me.decided(wish.final, job, name, limits, now, wish.terms)
+        # Only then is it worth to ask.
+        if after.phase in (ResizePhase.ALLOCATING, ResizePhase.PROPOSED) and me.phase is ResizePhase.IDLE:
+            size, terms = wish.size, wish.terms
+            may, denied = await self._may_have(me, job, size, terms.extend, whole=terms.announced)
             # Messages of the application may have come in meanwhile.
             me = self._registry.jobs[job.id]
             if denied is not None and size < me.offer.size and returns(me, size):
                 # It goes back without the longer limit, which it would not have had either without the growth.
-                may, denied, allowed = size, None, replace(allowed, extend=0.0)
+                denied, wish = None, replace(wish, terms=replace(terms, extend=0.0))
             if denied is not None and may == me.offer.size:
-                return [*decisions, decision.rewritten(Verb.NOTHING, denied.code, denied.text)]
+                return wish.decision.rewritten(Verb.NOTHING, denied.code, denied.text)
             if denied is not None:
-                size, decision = may, decision.because(denied.code, f"{denied.text}: it only grows to {may}")
-            after = begun(me, size, decision.reasons)
+                only = wish.decision.because(denied.code, f"{denied.text}: it only grows to {may}")
+                wish = replace(wish, size=may, decision=only)
+            after = me.decided(wish.final, job, name, limits, now, wish.terms)
+        decision = wish.decision
         if after is me and decision.verb is not Verb.NOTHING:
-            return decisions
+            return None
         if after.phase is me.phase and decision.verb is not Verb.NOTHING:
             decision = decision.rewritten(Verb.NOTHING, "not-its-nodes", after.note)
         self._registry.put(after)
-        return [*decisions, replace(decision, details={"size": size})]
+        return replace(decision, details={"size": wish.size})
 
     def _verdict(self, me: MalleableJob, job: Job, shown: Snapshot) -> ResizeVerdict | None:
         policy = self._settings.policy

@@ -44,6 +44,7 @@ from penstock.malleable.words import (
     LookAt,
     Merge,
     ResizePhase,
+    ResizeTerms,
     Shrink,
     Way,
 )
@@ -54,6 +55,7 @@ __all__ = ["MalleableJob"]
 _SLURMS_OWN = ("batch", "extern")
 _LONGEST_REST = 3600.0
 _STARTING = "starting"
+_USUAL = ResizeTerms()
 
 
 class MalleableJob(ResizeState):
@@ -164,21 +166,15 @@ class MalleableJob(ResizeState):
         name: str,
         limits: Deadlines,
         now: float,
-        *,
-        way: Way = Way.MERGE,
-        patience: float | None = None,
-        extend: float = 0.0,
-        announced: bool = False,
-        loan: float | None = None,
-        due: bool = False,
+        terms: ResizeTerms = _USUAL,
     ) -> MalleableJob:
-        """A verdict in IDLE starts a resize, in PROPOSED it may withdraw the one not yet accepted. `loan`: seconds for
-        which it is given nodes (None: as long as it may run); `due`: those of a loan must go back, and cannot wait."""
+        """A verdict in IDLE starts a resize, in PROPOSED it may withdraw the one not yet accepted. `name` is what the
+        allocation is called by which it grows."""
         if self.phase is ResizePhase.PROPOSED and verdict.size >= self.offer.size:
             return self._idle(now, "no longer wanted: " + verdict.reasons[0].text)
         if self.phase is not ResizePhase.IDLE or verdict.size == self.offer.size:
             return self
-        if (self._rests(limits, now) and not due) or self.owed or self.before:
+        if (self._rests(limits, now) and not terms.due) or self.owed or self.before:
             return self
         fresh = 0 <= now - self.marks.get("released", -math.inf) < limits.regrow
         if verdict.size > self.offer.size and (fresh or self._failed_lately(limits, now)):
@@ -189,13 +185,17 @@ class MalleableJob(ResizeState):
             return replace(self, note="the ranks do not fill whole nodes")
         if set(me.own) != set(job.nodes):  # never touch nodes that may serve something else of the user's
             return replace(self, note="the ranks do not use all of the job's nodes")
-        me = replace(me, epoch=me.epoch + 1, origin=me.offer.size, target=verdict.size, note="", way=way)
-        marks = {"decided": now, **({"announced": now} if announced else {}), **({"lent": now} if loan else {})}
-        me = replace(me, beneficiary=verdict.beneficiary, extend=extend, marks=MappingProxyType(marks))
+        me = replace(me, epoch=me.epoch + 1, origin=me.offer.size, target=verdict.size, note="", way=terms.way)
+        marks = {
+            "decided": now,
+            **({"announced": now} if terms.announced else {}),
+            **({"lent": now} if terms.loan else {}),
+        }
+        me = replace(me, beneficiary=verdict.beneficiary, extend=terms.extend, marks=MappingProxyType(marks))
         if verdict.size > me.offer.size:
-            patience = limits.grant if patience is None else patience
+            patience = limits.grant if terms.patience is None else terms.patience
             remaining = 60.0 if job.end is None else max(60.0, job.end - now)
-            ordered = remaining if loan is None else min(remaining, loan)
+            ordered = remaining if terms.loan is None else min(remaining, terms.loan)
             me = replace(me, resizer_name=name, resizer=None, patience=patience, ordered=ordered)
             return me._to(ResizePhase.ALLOCATING, now)
         return replace(me._to(ResizePhase.PROPOSED, now), target_nodes=me.nodes[: verdict.size // per_node])

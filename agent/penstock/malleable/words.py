@@ -20,6 +20,7 @@ __all__ = [
     "LookAt",
     "Merge",
     "ResizePhase",
+    "ResizeTerms",
     "Shrink",
     "Way",
 ]
@@ -46,6 +47,20 @@ class Way(StrEnum):
 
     MERGE = "merge"
     COMPANION = "companion"
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeTerms:
+    """On what terms a resize is made. `patience`: how long (s) Slurm may take for its nodes, None: as long as usual;
+    `extend`: the time limit (s) that it needs, 0: its own; `announced`: the application has; `loan`: seconds for which
+    it is given nodes, None: as long as it may run; `due`: those of a loan must go back, and cannot wait."""
+
+    way: Way = Way.MERGE
+    patience: float | None = None
+    extend: float = 0.0
+    announced: bool = False
+    loan: float | None = None
+    due: bool = False
 
 
 @dataclass(frozen=True, slots=True)

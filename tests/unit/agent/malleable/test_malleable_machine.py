@@ -22,6 +22,7 @@ from penstock.malleable.words import (
     LookAt,
     Merge,
     ResizePhase,
+    ResizeTerms,
     Shrink,
     Way,
 )
@@ -274,7 +275,7 @@ def test_an_application_ahead_of_the_store_is_believed():
 def offered_companion() -> MalleableJob:
     me = registered()
     me = replace(me, offer=replace(me.offer, companion=True, method="merge"))
-    me = me.decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100, way=Way.COMPANION)
+    me = me.decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100, ResizeTerms(Way.COMPANION))
     return me.granted(8, 101).joined(replace(job("n5", "n6"), id=8), 102)
 
 
@@ -283,14 +284,14 @@ def grown(**marks: float) -> MalleableJob:
     me = offered_companion().accepted(1, 103)
     assert me is not None
     me = replace(me.done(1, {}, 104), since=0.0)
-    me = me.decided(verdict(6), job("n1", "n2"), "penstock-7-y", LIMITS, 120, way=Way.COMPANION)
+    me = me.decided(verdict(6), job("n1", "n2"), "penstock-7-y", LIMITS, 120, ResizeTerms(Way.COMPANION))
     accepted = me.granted(9, 121).joined(replace(job("n7", "n8"), id=9), 122).accepted(2, 123)
     assert accepted is not None
     return replace(accepted.done(2, {}, 124), since=0.0)
 
 
 def test_growing_by_a_companion_goes_through_grant_look_offer_accept_and_done():
-    me = registered().decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100, way=Way.COMPANION)
+    me = registered().decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100, ResizeTerms(Way.COMPANION))
     assert me.advance(job("n1", "n2"), LIMITS, 100)[1] == (Allocate(7, "penstock-7-x", 2, 3500, Way.COMPANION),)
     me = me.granted(8, 101)
     assert me.phase is ResizePhase.JOINING and me.advance(job("n1", "n2"), LIMITS, 101)[1] == (LookAt(8),)
@@ -305,14 +306,14 @@ def test_growing_by_a_companion_goes_through_grant_look_offer_accept_and_done():
 
 
 def test_a_companion_with_other_nodes_than_were_asked_for_or_that_has_ended_is_given_back():
-    me = registered().decided(verdict(4), job("n1", "n2"), "x", LIMITS, 100, way=Way.COMPANION).granted(8, 101)
+    me = registered().decided(verdict(4), job("n1", "n2"), "x", LIMITS, 100, ResizeTerms(Way.COMPANION)).granted(8, 101)
     ended = replace(job("n5", "n6"), id=8, state=JobState.CANCELLED)
     for seen in (None, ended, job("n5"), job("n2", "n5")):
         assert me.joined(seen, 102).advance(job("n1", "n2"), LIMITS, 102)[1] == (CancelResizer(7, "x"),)
 
 
 def test_nodes_of_a_companion_that_boot_are_waited_for_but_not_for_ever():
-    me = registered().decided(verdict(4), job("n1", "n2"), "x", LIMITS, 100, way=Way.COMPANION).granted(8, 101)
+    me = registered().decided(verdict(4), job("n1", "n2"), "x", LIMITS, 100, ResizeTerms(Way.COMPANION)).granted(8, 101)
     boots = replace(job("n5", "n6"), id=8, state=JobState.CONFIGURING)
     assert me.joined(boots, 102) is me and me.advance(job("n1", "n2"), LIMITS, 102)[1] == (LookAt(8),)
     assert me.advance(job("n1", "n2"), LIMITS, 162)[1] == (CancelResizer(7, "x"),)
@@ -389,7 +390,7 @@ def test_a_program_that_does_not_use_a_companion_gives_it_back():
 def test_a_limit_is_raised_only_when_the_nodes_have_gone():
     """Not when the shrink was accepted, nor on its word that it is done: D1 of issue 21."""
     four, two = job("n1", "n2", "n3", "n4"), job("n1", "n2")
-    me = registered(4).decided(verdict(2), four, "x", LIMITS, 100, extend=7200.0)
+    me = registered(4).decided(verdict(2), four, "x", LIMITS, 100, ResizeTerms(extend=7200.0))
     assert me.advance(four, LIMITS, 100)[1] == ()
     taken = me.accepted(1, 101)
     assert taken is not None and taken.advance(four, LIMITS, 101)[1] == ()
@@ -408,7 +409,7 @@ def test_a_limit_is_raised_only_when_the_nodes_have_gone():
 
 def test_a_raised_limit_is_looked_at_once_more_and_no_resize_begins_before():
     two = job("n1", "n2")
-    me = registered(4).decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100, extend=7200.0)
+    me = registered(4).decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100, ResizeTerms(extend=7200.0))
     me = (me.accepted(1, 101) or me).done(1, {}, 102).shrunk(103)
     assert me.decided(verdict(4), two, "y", LIMITS, 9000) is me
     raised = me.raising(600.0).raising(7200.0).extended()
@@ -420,7 +421,7 @@ def test_a_raised_limit_is_looked_at_once_more_and_no_resize_begins_before():
 
 
 def test_what_0_1_0_owed_before_the_shrink_is_needed_and_not_owed():
-    me = registered(4).decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100, extend=7200.0)
+    me = registered(4).decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100, ResizeTerms(extend=7200.0))
     taken = me.accepted(1, 101)
     assert taken is not None
     gone = taken.done(1, {}, 102).shrunk(103)
@@ -506,7 +507,7 @@ def test_no_order_of_events_loses_a_node_or_tells_slurm_of_an_unconfirmed_shrink
                 way = Way.COMPANION if wait % 2 else Way.MERGE
                 size = {"grow": me.offer.size * 2, "shrink": max(1, me.offer.size // 2), "stay": me.offer.size}[event]
                 if me.splits(min(size, 8)) or size > me.offer.size:
-                    me = me.decided(verdict(min(size, 8)), job(*me.own), f"r{now}", LIMITS, now, way=way)
+                    me = me.decided(verdict(min(size, 8)), job(*me.own), f"r{now}", LIMITS, now, ResizeTerms(way=way))
             case "granted":
                 me = me.granted(100 + me.epoch, now)
             case "joined":
@@ -550,7 +551,9 @@ def test_a_clock_set_back_ends_the_rest_between_two_resizes():
 
 def lent(until: float = 400.0) -> MalleableJob:
     """On two nodes of its own, and two that a companion holds until then."""
-    me = registered().decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100, way=Way.COMPANION, loan=300)
+    me = registered().decided(
+        verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100, ResizeTerms(Way.COMPANION, loan=300)
+    )
     _, todo = me.advance(job("n1", "n2"), LIMITS, 100)
     assert todo == (Allocate(7, "penstock-7-x", 2, 300, Way.COMPANION),)
     me = me.granted(8, 101).joined(replace(job("n5", "n6"), id=8, end=until, time_limit=300), 102)
@@ -569,7 +572,7 @@ def test_nodes_that_are_lent_have_an_end():
 
 
 def test_nodes_that_were_not_lent_have_none():
-    me = registered().decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100, way=Way.COMPANION)
+    me = registered().decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100, ResizeTerms(Way.COMPANION))
     me = me.granted(8, 101).joined(replace(job("n5", "n6"), id=8), 102)
     accepted = me.accepted(1, 103)
     assert accepted is not None and accepted.done(1, {}, 104).companions[0].until is None
@@ -578,7 +581,7 @@ def test_nodes_that_were_not_lent_have_none():
 def test_what_was_lent_goes_back_without_a_rest():
     me = lent()
     assert me.decided(verdict(2), job("n1", "n2"), "", LIMITS, 105) is me, "it rests from its last resize"
-    back = me.decided(verdict(2), job("n1", "n2"), "", LIMITS, 105, due=True)
+    back = me.decided(verdict(2), job("n1", "n2"), "", LIMITS, 105, ResizeTerms(due=True))
     assert back.phase is ResizePhase.PROPOSED and back.target_nodes == ("n1", "n2")
 
 
