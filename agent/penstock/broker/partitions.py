@@ -56,6 +56,15 @@ class Candidate:
         return self.resource.name
 
 
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """The nodes of one kind in a partition, and what the candidate of them is called and told apart by."""
+
+    name: str
+    constraint: str
+    nodes: Sequence[Node]
+
+
 def candidates(
     site: SiteConfig,
     partitions: Sequence[Partition],
@@ -83,14 +92,14 @@ def candidates(
             own = "&".join(f for f in features if f not in common)
             name = f"{site.cluster}/{partition.name}"
             if len(groups) > 1:
-                twins = [other for alike, other in groups if alike == features]
+                twins = [other for same, other in groups if same == features]
                 kind = [own] if own else []
                 kind += [model for model in models if len(twins) > 1]
                 name += f":{'&'.join(kind) or 'plain'}"
             facts = known.of(site.cluster, partition.name, (*features, *models))
             link = known.links.get(site.cluster)
-            made = _candidate(site, partition, name, own, group, facts, kept, link, clock=clock, fallback=fallback)
-            found.append(made)
+            alike = _Alike(name, own, group)
+            found.append(_candidate(site, partition, alike, facts, kept, link, clock=clock, fallback=fallback))
     return found
 
 
@@ -107,9 +116,7 @@ def _kept_for_ever(reservations: Iterable[Reservation]) -> frozenset[str]:
 def _candidate(
     site: SiteConfig,
     partition: Partition,
-    name: str,
-    constraint: str,
-    group: Sequence[Node],
+    alike: _Alike,
     facts: NodeFacts,
     kept: Collection[str],
     link: NetworkLink | None,
@@ -117,6 +124,7 @@ def _candidate(
     clock: str,
     fallback: float | None,
 ) -> Candidate:
+    group = alike.nodes
     rig = Rig(
         min(min(n.cpus for n in group), partition.max_cpus_per_node or 10**9),
         None if any(n.memory is None for n in group) else _MB * min(n.memory or 0.0 for n in group),
@@ -144,7 +152,7 @@ def _candidate(
         charge = _charge(partition.billing, rig)
     whole = partition.exclusive or site.select_type == "select/linear"
     return Candidate(
-        Resource(name, tuple(offers), charge, facts.watts, facts.correction),
+        Resource(alike.name, tuple(offers), charge, facts.watts, facts.correction),
         site.cluster,
         partition,
         frozenset(n.name for n in group),
@@ -152,7 +160,7 @@ def _candidate(
         rig,
         whole,
         site.max_array,
-        constraint,
+        alike.constraint,
         tuple(notes),
         dict(partition.billing),
         frozenset(group[0].features),

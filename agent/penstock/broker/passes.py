@@ -36,6 +36,18 @@ class Pass:
     problems: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What one pass is made with: `save` writes the bag down, `now` is the earliest of its clusters' clocks."""
+
+    run: BagRun
+    market: ClusterMarket
+    acts: BagActs
+    learned: Corrections
+    save: Save
+    now: float
+
+
 async def run_pass(
     bags: Bags,
     run: BagRun,
@@ -53,12 +65,13 @@ async def run_pass(
     def save() -> None:
         bags.save(run)
 
+    this = _Round(run, market, acts, learned, save, now)
     for array in list(run.arrays):
         view = market.views.get(array.cluster)
         if view is None:
             continue
         try:
-            await _read(run, array, view, acts, now, learned, save)
+            await _read(this, array, view)
         except PenstockError as e:
             problems.append(f"{array.name} on {array.cluster}: {e}")
     bags.save_corrections(learned)
@@ -68,7 +81,7 @@ async def run_pass(
     if progress.waiting or progress.unplaced:
         if alone is not None:
             hysteresis = None
-        moves = await _improve(run, market, acts, hysteresis, quantile, alone, learned, save, now, problems)
+        moves = await _improve(this, hysteresis, quantile, alone, problems)
         # What was placed or moved waits, though not yet in this look at the clusters.
         left = len(run.unplaced)
         progress = replace(progress, waiting=progress.waiting + progress.unplaced - left, unplaced=left)
@@ -82,15 +95,14 @@ def _progress(run: BagRun, market: ClusterMarket) -> Progress:
     return summary(run, {name: list(view.snapshot.jobs.values()) for name, view in market.views.items()})
 
 
-async def _read(
-    run: BagRun, array: Array, view: ClusterView, acts: BagActs, now: float, learned: Corrections, save: Save
-) -> None:
+async def _read(this: _Round, array: Array, view: ClusterView) -> None:
+    run, save = this.run, this.save
     backend, jobs = view.backend, list(view.snapshot.jobs.values())
     if array.job is None:
         found = await backend.find(array.name) or [r.id for r in await backend.history(name=array.name)]
         if found:
             array.job = min(found)
-        elif now - array.submitted > _LOOKED_FOR:
+        elif this.now - array.submitted > _LOOKED_FOR:
             run.arrays.remove(array)
             run.unplaced = sorted([*run.unplaced, *(task for piece in array.pieces for task in piece)])
         save()
@@ -99,32 +111,24 @@ async def _read(
         jobs = list(await backend.jobs())
         run.unplaced = sorted([*run.unplaced, *_left(array, jobs)])
         save()
-        await _let_go(array, view, acts, jobs)
+        await _let_go(array, view, this.acts, jobs)
         save()
     over = all(str(i) in array.states for i in array.alive)
-    if not over and not read_array(array, jobs, run.bag.task.name, learned):
-        read_records(array, jobs, await backend.history(name=array.name), run.bag.task.name, learned)
+    if not over and not read_array(array, jobs, run.bag.task.name, this.learned):
+        read_records(array, jobs, await backend.history(name=array.name), run.bag.task.name, this.learned)
     run.unplaced = sorted([*run.unplaced, *given_way(array)])
 
 
 async def _improve(
-    run: BagRun,
-    market: ClusterMarket,
-    acts: BagActs,
-    hysteresis: Hysteresis | None,
-    quantile: float | None,
-    alone: Affinity | None,
-    learned: Corrections,
-    save: Save,
-    now: float,
-    problems: list[str],
+    this: _Round, hysteresis: Hysteresis | None, quantile: float | None, alone: Affinity | None, problems: list[str]
 ) -> list[JobMove]:
+    run, market, now = this.run, this.market, this.now
     own = {c: [a.job for a in run.arrays if a.cluster == c and a.job is not None] for c in market.views}
     count = sum(len(a.pieces[i]) for a in run.arrays for i in a.alive) + len(run.unplaced)
-    assessed = await assess(market, run.bag, count, learned, own=own)
+    assessed = await assess(market, run.bag, count, this.learned, own=own)
     if run.unplaced:
         jobs = divided(run.bag, len(run.unplaced), assessed, quantile, alone)
-        problems += await place(run, assessed, jobs, save, now, acts)
+        problems += await place(run, assessed, jobs, this.save, now, this.acts)
         return []
     if hysteresis is None:
         return []
@@ -133,7 +137,7 @@ async def _improve(
     moves = rebalance(waiting, lanes, hysteresis)
     for array, indices in _by_array(moves, where):
         try:
-            taken = await _withdraw(run, array, market, acts, indices, save)
+            taken = await _withdraw(this, array, indices)
         except PenstockError as e:
             problems.append(f"{array.name} on {array.cluster}: {e}")
             continue
@@ -143,7 +147,7 @@ async def _improve(
             tasks = sum(len(array.pieces[i]) for i in going)
             per = next(lane.per for lane in lanes if lane.name == to)
             run.moves.append({"at": now, "from": array.lane, "to": to, "tasks": tasks})
-            problems += await place(run, assessed, {to: -(-tasks // per)}, save, now, acts)
+            problems += await place(run, assessed, {to: -(-tasks // per)}, this.save, now, this.acts)
     return moves
 
 
@@ -174,13 +178,12 @@ def _by_array(moves: list[JobMove], where: Mapping[int, tuple[Array, int]]) -> l
     return list(found.values())
 
 
-async def _withdraw(
-    run: BagRun, array: Array, market: ClusterMarket, acts: BagActs, wanted: list[int], save: Save
-) -> list[int]:
+async def _withdraw(this: _Round, array: Array, wanted: list[int]) -> list[int]:
     """Take back those of the wanted tasks that still wait; they are unplaced then. Which they were.
 
     The array is held first, so that none can begin between the look and the cancel.
     """
+    run, market, acts, save = this.run, this.market, this.acts, this.save
     view = market.views[array.cluster]
     partition = next((c.partition.name for c in market.candidates if c.name == array.lane), "")
     array.held = True
