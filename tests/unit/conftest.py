@@ -22,6 +22,7 @@ import yaml
 
 import penstock.malleable.part
 from penstock.cli import output
+from penstock.cli.answers.base import Answer
 from penstock.errors import PenstockError
 from penstock.ipc.client import ask
 from penstock_lab.mock import control
@@ -126,7 +127,7 @@ def answers_are_as_their_schemas_say() -> Iterator[None]:
     """Whatever a test has a command print as JSON in this process is held against the command's schema."""
     make = output.json_text
 
-    def checked(answer: Mapping[str, Any]) -> str:
+    def checked(answer: Mapping[str, Any] | Answer) -> str:
         text = make(answer)
         if (name := json_answers.name_of(click.get_current_context().command)) is not None:
             json_answers.check(name, text)

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
+from pydantic import BaseModel
 
 from penstock.cli import cli
+from penstock.cli.output import json_text
 from penstock.cli.schemas import answers
 
 
@@ -44,8 +46,8 @@ def _models() -> dict[str, Any]:
 def check(name: str, text: str) -> None:
     """Fails where a key is missing, is of another type, or is one that the schema does not know."""
     found = _models()[name].validate_json(text, strict=True)
-    known = _models()[name].dump_python(found, mode="json", by_alias=True, exclude_unset=True)
-    assert known == json.loads(text), f"penstock {name} --json: what its schema does not say"
+    shown = found.model_dump_json(exclude_unset=True) if isinstance(found, BaseModel) else json_text(found)
+    assert json.loads(shown) == json.loads(text), f"penstock {name} --json: what its schema does not say"
 
 
 def name_of(command: click.Command) -> str | None:

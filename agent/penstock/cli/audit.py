@@ -8,7 +8,7 @@ import pwd
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -19,6 +19,7 @@ from penstock.audit.opening import known_head, own_trail_folder
 from penstock.audit.reading import RecordFilter, is_there, records, verify
 from penstock.audit.record import Record
 from penstock.cli import complete
+from penstock.cli.answers import site
 from penstock.cli.former import formerly
 from penstock.cli.output import emit_json, plain, table
 from penstock.config import load
@@ -88,7 +89,7 @@ def audit(
         raise _nothing(folder)
     found = records(folder, RecordFilter(_uid(user), job, verb, instant), limit)
     if as_json:
-        emit_json({"records": [_dict(entry) for entry, _record in found.entries]})
+        emit_json({"records": [{**entry.fields, "hash": entry.head.hash} for entry, _record in found.entries]})
     elif found.entries:
         shown = len(found.entries)
         title = f"the latest {shown} of {found.count}" if shown < found.count else f"{shown}"
@@ -129,10 +130,6 @@ def _since(text: str) -> float:
     if at > now:
         raise UserError(f"--since {text[:40]} is in the future; give an instant with its date")
     return at
-
-
-def _dict(entry: ChainEntry) -> dict[str, Any]:
-    return {**entry.fields, "hash": entry.head.hash}
 
 
 def _row(entry: ChainEntry, record: Record) -> tuple[object, ...]:
@@ -258,20 +255,15 @@ def _say(
 
 def _report(
     verdict: ChainVerdict, broken: list[ChainFault], known: list[ChainFault], places: list[str], warnings: list[str]
-) -> dict[str, Any]:
-    def listed(findings: Iterable[ChainFault]) -> list[dict[str, Any]]:
-        return [{"file": f.file, "line": f.line, "text": f.text, "at": f.at} for f in findings]
-
-    return {
-        "whole": not broken,
-        "records": verdict.records,
-        "first": None if verdict.first is None else verdict.first.head.seq,
-        "last": None if verdict.last is None else str(verdict.last.head),
-        "findings": listed(broken),
-        "before_since": listed(known),
-        "notes": listed(verdict.notes),
-        "compared_with": places,
-        "anchored": verdict.anchored,
-        "anchors_not_kept": verdict.older,
-        "warnings": warnings,
-    }
+) -> site.Verified:
+    return site.Verified.told(
+        verdict,
+        whole=not broken,
+        first=None if verdict.first is None else verdict.first.head.seq,
+        last=None if verdict.last is None else str(verdict.last.head),
+        findings=broken,
+        before_since=known,
+        compared_with=places,
+        anchors_not_kept=verdict.older,
+        warnings=warnings,
+    )

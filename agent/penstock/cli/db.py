@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from penstock.cli.answers.site import Backup, Check, Kept, Salvage, Span, Vacuum
 from penstock.cli.groups import CommandGroup
 from penstock.cli.output import emit_json, plain, table
 from penstock.config import Config, load
@@ -26,6 +27,7 @@ from penstock.workflow.documents import run_from_dict
 __all__ = ["db"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_Kind = TypeVar("_Kind", bound=Check)
 _LISTED: Final = 20
 _file = click.Path(path_type=Path, dir_okay=False)
 
@@ -70,7 +72,7 @@ def check(file: Path | None, ledger: bool, as_json: bool) -> None:
     path, kind = _configured(load(), ledger)
     found = statefile.inspect(file or path, kind)
     if as_json:
-        emit_json(_dict(found))
+        emit_json(_of(found, Check))
     else:
         _show(found)
     if found.problems:
@@ -92,7 +94,7 @@ def backup(file: Path, force: bool, ledger: bool, as_json: bool) -> None:
     path, kind = _configured(load(), ledger)
     found = statefile.backup(path, file, replace=force, kind=kind)
     if as_json:
-        emit_json(_dict(found))
+        emit_json(_of(found, Backup))
     else:
         click.echo(
             f"{found.path}: {_bytes(found.size)}, version {found.version}, {sum(found.rows.values())} rows, whole"
@@ -127,7 +129,7 @@ def vacuum(ledger: bool, as_json: bool) -> None:
     finally:
         leadership.close()
     if as_json:
-        emit_json({"path": str(path), "before": before, "after": after, "forgotten": gone})
+        emit_json(Vacuum(path=str(path), before=before, after=after, forgotten=gone))
     else:
         forgot = ", ".join(f"{count} {name}" for name, count in sorted(gone.items())) or "nothing, it was all newer"
         click.echo(f"{path}: {_bytes(before)} before, {_bytes(after)} now; forgotten: {forgot}")
@@ -150,11 +152,8 @@ def salvage(source: Path, target: Path, ledger: bool, as_json: bool) -> None:
     lost = [line for part in done.parts.values() for line in part.left_out]
     going_on = [] if ledger else _going_on(target)
     if as_json:
-        parts = {
-            name: {"kept": p.kept, "left_out": p.left_out, "unreadable_pages": p.pages, "unreadable_rows": p.cells}
-            for name, p in done.parts.items()
-        }
-        emit_json({**_dict(done.contents), "from": str(source), "lost": not done.whole, "tables": parts})
+        parts = {n: Kept.told(p, unreadable_pages=p.pages, unreadable_rows=p.cells) for n, p in done.parts.items()}
+        emit_json(_of(done.contents, Salvage, from_=str(source), lost=not done.whole, tables=parts))
         return
     click.echo(f"{target}: {_bytes(done.contents.size)}, whole, version {done.contents.version}")
     rows = [(name, p.kept, len(p.left_out), p.cells, p.pages) for name, p in done.parts.items()]
@@ -187,19 +186,10 @@ def _going_on(path: Path) -> list[str]:
     ]
 
 
-def _dict(found: Contents) -> dict[str, Any]:
-    return {
-        "path": found.path,
-        "kind": found.kind.name,
-        "version": found.version,
-        "program": found.kind.version,
-        "compatible": found.compatible,
-        "size": found.size,
-        "whole": not found.problems,
-        "problems": list(found.problems),
-        "rows": dict(found.rows),
-        "spans": {name: {"first": first, "last": last} for name, (first, last) in found.spans.items()},
-    }
+def _of(found: Contents, kind: type[_Kind], **more: object) -> _Kind:
+    spans = {name: Span(first=first, last=last) for name, (first, last) in found.spans.items()}
+    whole = not found.problems
+    return kind.told(found, kind=found.kind.name, program=found.kind.version, whole=whole, spans=spans, **more)
 
 
 def _show(found: Contents) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import textwrap
 from shutil import get_terminal_size
-from typing import Any
 
 import click
 
 from penstock import __version__
+from penstock.cli.answers import site
 from penstock.cli.output import emit_json, table
 from penstock.cli.times import Duration
 from penstock.doctor.facts import SiteFacts, Trouble
@@ -18,7 +18,7 @@ from penstock.doctor.findings import Finding, Level
 from penstock.doctor.verdict import verdict
 from penstock.errors import PenstockError
 
-__all__ = ["doctor", "to_dict"]
+__all__ = ["answer", "doctor"]
 
 
 @click.command()
@@ -45,59 +45,36 @@ def doctor(as_json: bool, with_mpi: bool, verbose: bool, limit: float) -> None:
     facts = read_facts(limit, with_mpi=with_mpi)
     report = examine(facts)
     if as_json:
-        emit_json(to_dict(facts, report))
+        emit_json(answer(facts, report))
     else:
         _print(facts, report, verbose)
     if not report.healthy:
         raise click.exceptions.Exit(PenstockError.exit_code)
 
 
-def to_dict(facts: SiteFacts, report: DoctorReport) -> dict[str, Any]:
+def answer(facts: SiteFacts, report: DoctorReport) -> site.Doctor:
     """The report for programs."""
-    site = None if isinstance(facts.site, Trouble) else facts.site
-    return {
-        "penstock": __version__,
-        "user": facts.user,
-        "host": facts.host,
-        "python": facts.python,
-        "config": facts.config_path or None,
-        "cluster": site.cluster if site else None,
-        "slurm": site.release if site else None,
-        "operator": site.operator if site else None,
-        "requests": dict(facts.requests),
-        "seconds": round(facts.seconds, 3),
-        "healthy": report.healthy,
-        "verdict": verdict(facts, report),
-        "features": [
-            {
-                "id": feature.spec.id,
-                "title": feature.spec.title,
-                "outcome": feature.outcome.value,
-                "wanted": feature.wanted,
-                "right": feature.spec.right,
-                "because": list(feature.because),
-                "docs": feature.spec.docs,
-            }
-            for feature in report.features
-        ],
-        "checks": [
-            {
-                "id": finding.check,
-                "level": finding.level.value,
-                "seen": finding.seen,
-                "change": finding.change,
-                "cost": finding.cost,
-                "docs": finding.docs,
-            }
-            for finding in report.checks.values()
-        ],
-    }
+    slurm = None if isinstance(facts.site, Trouble) else facts.site
+    return site.Doctor.told(
+        facts,
+        report,
+        penstock=__version__,
+        config=facts.config_path or None,
+        cluster=slurm.cluster if slurm else None,
+        slurm=slurm.release if slurm else None,
+        operator=slurm.operator if slurm else None,
+        requests=dict(facts.requests),
+        seconds=round(facts.seconds, 3),
+        verdict=verdict(facts, report),
+        features=[site.Feature.told(each, each.spec, outcome=each.outcome.value) for each in report.features],
+        checks=[site.Finding.told(f, id=f.check, level=f.level.value) for f in report.checks.values()],
+    )
 
 
 def _print(facts: SiteFacts, report: DoctorReport, verbose: bool) -> None:
-    told = to_dict(facts, report)
-    click.echo(told["verdict"])
-    where = f"cluster {told['cluster']}, Slurm {told['slurm']}" if told["cluster"] else "no answer from Slurm"
+    click.echo(verdict(facts, report))
+    told = answer(facts, report)
+    where = f"cluster {told.cluster}, Slurm {told.slurm}" if told.cluster else "no answer from Slurm"
     click.echo(f"{facts.user} on {facts.host}, {where}; {facts.requests_text}")
     rows = [
         (f.outcome.value, f.spec.title, f.spec.right, "yes" if f.wanted else "", " ".join(f.because))

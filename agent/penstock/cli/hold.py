@@ -12,11 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import click
 
 from penstock.cli.acting import acting
+from penstock.cli.answers import planning
+from penstock.cli.answers.planning import Account, Entry, HoldAnswer, Holds, HoldTick
 from penstock.cli.former import formerly
 from penstock.cli.groups import CommandGroup
 from penstock.cli.options import number
@@ -44,6 +46,7 @@ __all__ = ["hold", "ledger", "with_reservations"]
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _PATIENCE: Final = 60.0
 T = TypeVar("T")
+R = TypeVar("R", bound=planning.Hold)
 
 
 def with_reservations(work: Callable[[Reservations], Awaitable[T]], patience: float = _PATIENCE) -> T:
@@ -161,7 +164,7 @@ def open_(
 
     got, held = with_reservations(work)
     if as_json:
-        emit_json(_row(got, held))
+        emit_json(_of(got, held, HoldAnswer))
     else:
         click.echo(_sentence(got, held))
     if held.phase is HoldPhase.FAILED:
@@ -240,7 +243,7 @@ def tick(as_json: bool) -> None:
     except NotNow:
         pass  # somebody else is at it, an agent perhaps
     if as_json:
-        emit_json({"holds": [_row(got, held) for got, held in found.items()], "changes": said})
+        emit_json(HoldTick(holds=[_of(*each, planning.Hold) for each in found.items()], changes=said))
     for line in () if as_json else said:
         click.echo(line)
 
@@ -256,7 +259,7 @@ def cancel(number: int, as_json: bool) -> None:
 
     held = with_reservations(work)
     if as_json:
-        emit_json(_row(number, held))
+        emit_json(_of(number, held, HoldAnswer))
     else:
         click.echo(_sentence(number, held))
 
@@ -301,18 +304,7 @@ def ledger(account: str | None, budget: float | None, as_json: bool) -> None:
     with closing(Ledger.copy_of(ledger_path(config))) as book:
         accounts, lines = [a for a in book.accounts() if account in (None, a.name)], book.lines(account)
     if as_json:
-        emit_json(
-            {
-                "accounts": [
-                    {"name": a.name, "budget": a.budget, "spent": a.spent, "promised": a.promised, "left": a.left}
-                    for a in accounts
-                ],
-                "entries": [
-                    {"hold": e.hold, "kind": e.kind, "account": e.account, "at": e.at, "amount": e.amount}
-                    for e in lines
-                ],
-            }
-        )
+        emit_json(planning.Ledger(accounts=[*map(Account.told, accounts)], entries=[*map(Entry.told, lines)]))
         return
     rows = [(a.name, a.budget, f"{a.spent:g}", f"{a.promised:g}", a.left) for a in accounts]
     table("Accounts", ("account", "budget", "spent", "promised", "left"), rows)
@@ -323,30 +315,15 @@ def ledger(account: str | None, budget: float | None, as_json: bool) -> None:
     )
 
 
-def _row(got: int, held: Hold) -> dict[str, Any]:
+def _of(got: int, held: Hold, kind: type[R]) -> R:
     wanted = held.wanted
-    return {
-        "hold": got,
-        "name": wanted.name,
-        "phase": str(held.phase),
-        "method": wanted.method,
-        "used": held.used,
-        "reason": held.reason,
-        "nodes": wanted.nodes,
-        "start": wanted.start,
-        "duration": wanted.duration,
-        "base": wanted.base,
-        "f": None if wanted.f == math.inf else wanted.f,
-        "account": wanted.account,
-        "submit_at": wanted.submit_at,
-        "chance": wanted.chance,
-        "idle": wanted.idle,
-    }
+    f = None if wanted.f == math.inf else wanted.f
+    return kind.told(wanted, held, hold=got, phase=str(held.phase), f=f)
 
 
 def _show(found: Mapping[int, Hold], as_json: bool) -> None:
     if as_json:
-        emit_json({"holds": [_row(got, held) for got, held in found.items()]})
+        emit_json(Holds(holds=[_of(*each, planning.Hold) for each in found.items()]))
         return
     rows = [
         (

@@ -17,6 +17,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.answers.base import Answer, printed
+
 __all__ = [
     "FORMAT",
     "Terminal",
@@ -58,12 +60,13 @@ def plain_text(text: str, style: str = "") -> Text:
     return Text(plain(text), style=style)
 
 
-def json_text(answer: Mapping[str, Any]) -> str:
+def json_text(answer: Mapping[str, Any] | Answer) -> str:
     """What a command answers, as JSON with the number of its format; `cli.schemas` has the schema of each."""
-    return json.dumps({"format": FORMAT, **answer}, indent=2, sort_keys=True, default=str)
+    told = printed(answer) if isinstance(answer, Answer) else answer
+    return json.dumps({"format": FORMAT, **told}, indent=2, sort_keys=True, default=printed)
 
 
-def emit_json(answer: Mapping[str, Any]) -> None:
+def emit_json(answer: Mapping[str, Any] | Answer) -> None:
     """Print what a command answers as JSON."""
     click.echo(json_text(answer))
 

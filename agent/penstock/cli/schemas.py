@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from penstock.cli.answers import planning, pools, site, workflows
 
@@ -72,6 +73,15 @@ _AGENT: Final[Mapping[str, Any]] = {
 }
 
 
+class _Schema(GenerateJsonSchema):
+    """Keys that may be missing have no default, and the one that printing adds may not."""
+
+    ignored_warning_kinds: set[Any] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 (as there)
+
+    def field_is_required(self, field: Any, total: bool) -> bool:  # noqa: ANN401
+        return field.get("name") == "format" or super().field_is_required(field, total)
+
+
 def answers() -> dict[str, TypeAdapter[Any]]:
     """What each command of the installed ones prints, by the words after `penstock`."""
     models = dict(_AGENT)
@@ -82,7 +92,7 @@ def answers() -> dict[str, TypeAdapter[Any]]:
 
 def schema_of(command: str) -> dict[str, Any]:
     """Raises KeyError for a command that prints no JSON."""
-    found = answers()[command].json_schema(by_alias=True, mode="serialization")
+    found = answers()[command].json_schema(by_alias=True, schema_generator=_Schema, mode="serialization")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": f"penstock {command} --json"}
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from penstock.cli.answers.base import Answer, Part, absent
+from penstock.cli.answers.base import Answer, Part
 
 __all__ = ["ANSWERS"]
 
@@ -18,12 +18,13 @@ class Rows(Part):
     rows: list[dict[str, Any]]
 
 
-class Experiment(Answer):
+class Experiment(BaseModel):
     """The `rows` of one part; of several parts those of each by its name."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Rows] = Field(init=False)
-    rows: list[dict[str, Any]] = absent()
+    format: Literal[1]
+    rows: list[dict[str, Any]] = Field(default_factory=list)
 
 
 class Cluster(Answer):

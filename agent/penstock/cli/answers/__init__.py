@@ -1,1 +1,1 @@
-"""What every command prints with --json, as models: their JSON schemas are what readers can count on."""
+"""What every command prints with --json, described once: the JSON schemas of it are what readers can count on."""

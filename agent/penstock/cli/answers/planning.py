@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from penstock.cli.answers.base import Answer, Document, Part, absent
 
 __all__ = [
@@ -306,9 +304,9 @@ class Transfer(Part):
     """Data of one stage for another; `correction` is what measured transfers took, over what the file says."""
 
     of: str
-    for_: str = Field(alias="for")
-    source: str = Field(alias="from")
-    target: str = Field(alias="to")
+    for_: str
+    from_: str
+    to: str
     bytes: float
     start: float
     end: float
@@ -440,8 +438,8 @@ class Move(Part):
     """Tasks that went from one resource to another."""
 
     at: float
-    source: str = Field(alias="from")
-    target: str = Field(alias="to")
+    from_: str
+    to: str
     tasks: int
 
 
@@ -499,8 +497,8 @@ class Stage(Answer):
     """Data that were moved: bytes (null: not known) in seconds, what was predicted, and what later ones are corrected
     by."""
 
-    source: str = Field(alias="from")
-    target: str = Field(alias="to")
+    from_: str
+    to: str
     path: str
     bytes: float | None
     seconds: float

@@ -58,9 +58,8 @@ class Shape(Part):
     tasks: int
 
 
-class Status(Answer):
-    """`tasks` are counts by phase, `others` those that clients have given to Dask itself (running, waiting), `listed`
-    the tasks themselves (--tasks, --phase); `cpu` is what the scheduler has used."""
+class _Look(Answer):
+    """What `pool status` and `pool top` share."""
 
     pool: str
     now: float
@@ -73,10 +72,16 @@ class Status(Answer):
     faults: int
     members: list[Member]
     unreachable: list[Shape]
+
+
+class Status(_Look):
+    """`tasks` are counts by phase, `others` those that clients have given to Dask itself (running, waiting), `listed`
+    the tasks themselves (--tasks, --phase); `cpu` is what the scheduler has used."""
+
     listed: list[Task] = absent()
 
 
-class Top(Status):
+class Top(_Look):
     """With the tasks that run, and those that failed."""
 
     listed: list[Task]

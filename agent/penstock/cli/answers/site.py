@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-from pydantic import ConfigDict, Field
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from penstock.cli.answers.base import Answer, Document, Part
 
@@ -293,7 +292,7 @@ class Kept(Part):
 class Salvage(Check):
     """The new file, and what is in it by table. `lost`: something could not be read."""
 
-    source: str = Field(alias="from")
+    from_: str
     lost: bool
     tables: dict[str, Kept]
 
@@ -310,5 +309,7 @@ class Vacuum(Answer):
 class Configuration(Answer):
     """Its sections as `penstock config schema` has them; with --origin each key is a `value` and where it is `from`."""
 
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, dict[str, Any]] = Field(init=False)
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {
+        "extra": "allow",
+        "json_schema_extra": {"additionalProperties": {"additionalProperties": True, "type": "object"}},
+    }

@@ -56,11 +56,12 @@ def test_every_schema_has_the_number_of_the_format():
 
 def test_what_is_not_in_the_schema_is_seen():
     json_answers.check("pool cancel", '{"format": 1, "cancelled": 2}')
-    for wrong in ({"cancelled": 2}, {"format": 1}, {"format": 1, "cancelled": "2"}, {"format": 2, "cancelled": 2}):
+    for wrong in ({"format": 1}, {"format": 1, "cancelled": "2"}, {"format": 2, "cancelled": 2}):
         with pytest.raises(ValueError, match="validation error"):
             json_answers.check("pool cancel", json.dumps(wrong))
-    with pytest.raises(AssertionError, match="what its schema does not say"):
-        json_answers.check("pool cancel", '{"format": 1, "cancelled": 2, "more": 3}')
+    for wrong in ({"cancelled": 2}, {"format": 1, "cancelled": 2, "more": 3}):
+        with pytest.raises(AssertionError, match="what its schema does not say"):
+            json_answers.check("pool cancel", json.dumps(wrong))
 
 
 def test_the_schemas_can_be_printed():

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Partition, SiteConfig
-from penstock.cli.doctor import to_dict
+from penstock.cli.doctor import answer
+from penstock.cli.output import json_text
 from penstock.config import Config, config_of
 from penstock.doctor.facts import (
     Agent,
@@ -136,7 +137,7 @@ def test_no_slurm_at_all():
     assert "squeue, sbatch" in report.checks["programs"].seen
     assert report.checks["extern-step"].level is report.checks["queue"].level is Level.UNKNOWN
     assert {"programs", "controller"} <= report.blocking
-    assert to_dict(facts, report)["slurm"] is None
+    assert answer(facts, report).slurm is None
 
 
 def test_a_slow_controller_leaves_it_open_what_works():
@@ -634,9 +635,9 @@ def test_features_rest_on_checks_that_are_made():
 
 
 def test_the_json_keeps_its_shape():
-    told = json.loads(json.dumps(to_dict(IDEAL, examine(IDEAL))))
+    told = json.loads(json_text(answer(IDEAL, examine(IDEAL))))
     assert set(told) == {
-        *("penstock", "user", "host", "python", "config", "cluster", "slurm", "operator", "requests"),
+        *("format", "penstock", "user", "host", "python", "config", "cluster", "slurm", "operator", "requests"),
         *("seconds", "healthy", "verdict", "features", "checks"),
     }
     assert {tuple(sorted(f)) for f in told["features"]} == {
