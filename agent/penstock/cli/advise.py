@@ -7,11 +7,13 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from penstock.api import AccountingRecord, Snapshot, plural
+from penstock.cli.answers import planning
+from penstock.cli.answers.planning import AdvisedJob, AdvisedMemory
 from penstock.cli.backends import backend_of
 from penstock.cli.options import number
 from penstock.cli.output import emit_json, table
@@ -72,9 +74,17 @@ def advise_(risk: float | None, time_min_risk: float | None, days: int, as_json:
     records, shown, used = asyncio.run(_look(config, days * _DAY))
     found = _found(config, records, shown, used, asked, least)
     if as_json:
-        about = {"no_memory": used.unknown, "memory_unscheduled": used.unscheduled, "no_time_min": used.kept}
-        needed = runs_needed(asked)
-        emit_json({"risk": asked, "time_min_risk": least, "runs_needed": needed, **about, "jobs": [*map(_row, found)]})
+        emit_json(
+            planning.Advice(
+                risk=asked,
+                time_min_risk=least,
+                runs_needed=runs_needed(asked),
+                no_memory=used.unknown,
+                memory_unscheduled=used.unscheduled,
+                no_time_min=used.kept,
+                jobs=[*map(_of, found)],
+            )
+        )
         return
     if not found:
         click.echo(
@@ -146,33 +156,25 @@ def _sooner(free: tuple[BitProfile, float, int] | None, advice: Advice) -> float
     return None if before is None or after is None else before[0] - after[0]
 
 
-def _row(found: _Found) -> dict[str, Any]:
+def _of(found: _Found) -> AdvisedJob:
     advice, kind = found.limit, found.limit.runs.kind
-    return {
-        "job": kind.name,
-        "nodes": kind.nodes,
-        "partition": kind.partition,
-        "runs": len(advice.runs.took),
-        "limit": advice.runs.limit,
-        "suggested": advice.limit,
-        "risk": round(advice.risk, 6),
-        "sooner": found.sooner,
-        "time_min": found.least.limit,
-        "time_min_risk": round(found.least.risk, 6),
-        "memory": None if found.memory is None else _memory_row(found.memory),
-    }
+    return AdvisedJob.told(
+        kind,
+        advice.runs,
+        found,
+        job=kind.name,
+        runs=len(advice.runs.took),
+        suggested=advice.limit,
+        risk=round(advice.risk, 6),
+        time_min=found.least.limit,
+        time_min_risk=round(found.least.risk, 6),
+        memory=None if found.memory is None else _memory_of(found.memory),
+    )
 
 
-def _memory_row(advice: MemoryAdvice) -> dict[str, Any]:
-    most = _most(advice)
-    return {
-        "runs": len(advice.past.used),
-        "unknown": advice.past.unknown,
-        "asked": advice.past.asked,
-        "used": most,
-        "suggested": advice.memory,
-        "risk": round(advice.risk, 6),
-    }
+def _memory_of(advice: MemoryAdvice) -> AdvisedMemory:
+    used, risk = _most(advice), round(advice.risk, 6)
+    return AdvisedMemory.told(advice.past, runs=len(advice.past.used), used=used, suggested=advice.memory, risk=risk)
 
 
 def _told(found: _Found) -> tuple[object, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -17,6 +17,7 @@ from penstock.broker.assess import ClusterMarket
 from penstock.broker.bags import BagRun, Bags
 from penstock.broker.follow import Progress, summary
 from penstock.broker.passes import Pass, run_pass
+from penstock.cli.answers import planning
 from penstock.cli.market import at_market, bags_of
 from penstock.cli.output import ago, clock, emit_json, table
 from penstock.config import Config, load
@@ -71,7 +72,7 @@ def bags(number: int | None, watch: bool, stay: bool, stop: bool, as_json: bool)
             troubled = False
         time.sleep(_PERIOD)
     if as_json:
-        emit_json({"bags": [_as_json(run, passes.get(run.id)) for run in runs]})
+        emit_json(planning.Bags(bags=[_of(run, passes.get(run.id)) for run in runs]))
         return
     _show(runs, passes)
 
@@ -141,32 +142,20 @@ def _progress(run: BagRun, done: Pass | None) -> Progress:
     return p if run.finished is None else replace(p, waiting=0, running=0, unplaced=0)
 
 
-def _counts(progress: Progress) -> dict[str, int]:
-    """As JSON; `unplaced` goes by its former name, too, for one release."""
-    return {**asdict(progress), "homeless": progress.unplaced}
-
-
-def _as_json(run: BagRun, done: Pass | None) -> dict[str, Any]:
-    return {
-        "bag": run.id,
-        "name": run.bag.task.name,
-        "tasks": run.count,
-        "finished": run.finished,
-        "cancelled": run.settings.get("cancelled", False),
-        "progress": _counts(_progress(run, done)),
-        "arrays": [
-            {
-                "job": a.job,
-                "cluster": a.cluster,
-                "resource": a.lane,
-                "jobs": len(a.pieces),
-                "withdrawn": len(a.withdrawn),
-            }
-            for a in run.arrays
+def _of(run: BagRun, done: Pass | None) -> planning.Bag:
+    p = _progress(run, done)
+    return planning.Bag.told(
+        run,
+        bag=run.id,
+        name=run.bag.task.name,
+        tasks=run.count,
+        cancelled=run.settings.get("cancelled", False),
+        progress=planning.Progress.told(p, homeless=p.unplaced),  # its former name, for one release
+        arrays=[
+            planning.Array.told(a, resource=a.lane, jobs=len(a.pieces), withdrawn=len(a.withdrawn)) for a in run.arrays
         ],
-        "moves": run.moves,
-        "problems": [] if done is None else done.problems,
-    }
+        problems=[] if done is None else done.problems,
+    )
 
 
 def _show(runs: list[BagRun], passes: dict[int, Pass]) -> None:

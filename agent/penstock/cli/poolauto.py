@@ -20,6 +20,7 @@ from penstock.autoalloc.feeds import one_pass
 from penstock.autoalloc.order import AutoAllocation, AutoOrder, AutoState, held_alone, read_state, write_state
 from penstock.autoalloc.passes import AutoPass
 from penstock.cli.acting import Acting, acting
+from penstock.cli.answers import pools
 from penstock.cli.output import ago, emit_json, table
 from penstock.cli.poolview import in_pool
 from penstock.cli.times import TIME, Duration
@@ -114,7 +115,7 @@ def auto(
         return
     state = read_state(folder) or AutoState(AutoOrder(0, 0.0), off=True)
     if as_json:
-        emit_json(_as_json(folder, state))
+        emit_json(_of(folder, state, state.told))
     else:
         _show(config, folder, state)
 
@@ -229,7 +230,7 @@ def _agent_is_mine(config: Config) -> bool:
 
 def _say_verdict(folder: PoolFolder, state: AutoState, verdict: AllocationVerdict, as_json: bool) -> None:
     if as_json:
-        emit_json({**_as_json(folder, state), "verdict": _verdict(asdict(verdict))})
+        emit_json(_of(folder, state, asdict(verdict)))
         return
     for reason in verdict.reasons:
         click.echo(f"Would submit {reason}")
@@ -239,39 +240,22 @@ def _say_verdict(folder: PoolFolder, state: AutoState, verdict: AllocationVerdic
         click.echo(f"{plural(verdict.unreachable, 'task')} need more than an allocation may have: they wait")
 
 
-def _verdict(told: Mapping[str, Any]) -> dict[str, Any]:
-    submit = [{**shape, "jobs": count} for shape, count in told["submit"]]
-    return {"submit": submit, "end": told["end"], "reasons": list(told["reasons"]), "unreachable": told["unreachable"]}
-
-
-def _as_json(folder: PoolFolder, state: AutoState) -> dict[str, Any]:
+def _of(folder: PoolFolder, state: AutoState, told: Mapping[str, Any]) -> pools.Auto:
     now = time.time()
-    order = asdict(state.order) if state.order.max_nodes else None
-    if order is not None:
-        del order["python"]
     rows = [
-        {
-            "job": each.job,
-            "nodes": each.shape.nodes,
-            "limit": each.shape.limit,
-            "partition": each.shape.partition,
-            "submitted": each.submitted,
-            "started": each.started,
-            "joined": each.joined,
-            "leaving": each.leaving,
-            "expected": max(each.waits[1] - (now - each.submitted), 0.0) if each.started is None else None,
-            "why": each.why,
-        }
+        pools.AutoAllocation.told(
+            each,
+            each.shape,
+            expected=max(each.waits[1] - (now - each.submitted), 0.0) if each.started is None else None,
+        )
         for each in state.allocations
     ]
-    return {
-        "pool": folder.name,
-        "on": not state.off,
-        "paused": state.paused,
-        "order": order,
-        "allocations": rows,
-        "verdict": _verdict(state.told) if state.told else None,
-    }
+    order = pools.AutoOrder.told(state.order) if state.order.max_nodes else None
+    verdict = None
+    if told:
+        submit = [pools.AutoSubmission(**shape, jobs=count) for shape, count in told["submit"]]
+        verdict = pools.AutoVerdict(**{**told, "submit": submit})
+    return pools.Auto.told(state, pool=folder.name, on=not state.off, order=order, allocations=rows, verdict=verdict)
 
 
 def _show(config: Config, folder: PoolFolder, state: AutoState) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from penstock.cli.answers.planning import LeftOut, PlacedThere, Site, SitesPlan, Transfer
 from penstock.cli.flows import Flows
 from penstock.cli.front import show_front, values
 from penstock.cli.gantt import Bar
@@ -125,50 +126,45 @@ class SitePlan:
         rows = [(s["name"], *(self.instant(s[key] - ahead) for key in ("start", "end"))) for s in reserved["stages"]]
         table(f"Reserved at {entry.name}, which has planned it anew", ("stage", "start", "end"), rows)
 
-    def json(self) -> dict[str, Any]:
+    def answer(self, **more: Any) -> SitesPlan:  # noqa: ANN401
         """The plan for programs: times by the clock here, `start_there` by that of the stage's site."""
         found, task = self.found, self.dag.tasks
-        return {
+        return SitesPlan(
             **values(self._method, found, _plain),
-            "now": _plain(self.now),
-            "sites": [
-                {
-                    "name": site.name,
-                    "partition": site.hello.partition,
-                    "procs": site.hello.most,
-                    "slots": len(site.hello.slots),
-                    "clock_ahead": _plain(site.ahead),
-                }
-                for site in self.sites
+            now=_plain(self.now),
+            sites=[
+                Site.told(s, s.hello, procs=s.hello.most, slots=len(s.hello.slots), clock_ahead=_plain(s.ahead))
+                for s in self.sites
             ],
-            "left_out": [{"name": name, "why": why} for name, why in self._gone.items()],
-            "stages": [
-                {
-                    "name": task[p.task].name,
-                    "site": self.sites[p.site].name,
-                    "start": _plain(p.start),
-                    "end": _plain(p.end),
-                    "start_there": _plain(p.start + self.sites[p.site].ahead),
-                    "procs": task[p.task].procs,
-                    "on": members(self.sites[p.site].hello.names, p.nodes),
+            left_out=[LeftOut(name=name, why=why) for name, why in self._gone.items()],
+            stages=[
+                PlacedThere(
+                    name=task[p.task].name,
+                    site=self.sites[p.site].name,
+                    start=_plain(p.start),
+                    end=_plain(p.end),
+                    start_there=_plain(p.start + self.sites[p.site].ahead),
+                    procs=task[p.task].procs,
+                    on=list(members(self.sites[p.site].hello.names, p.nodes)),
                     **self._flows.items[p.task].as_json(),
-                }
+                )
                 for p in found.schedule.placed
             ],
-            "transfers": [
-                {
-                    "of": task[m.parent].name,
-                    "for": task[m.child].name,
-                    "from": self.sites[m.source].name,
-                    "to": self.sites[m.target].name,
-                    "bytes": _plain(self._bytes(m.parent, m.child)),
-                    "start": _plain(m.start),
-                    "end": _plain(m.end),
-                    "correction": self._corrections.get((self.sites[m.source].name, self.sites[m.target].name), 1.0),
-                }
+            transfers=[
+                Transfer(
+                    of=task[m.parent].name,
+                    for_=task[m.child].name,
+                    from_=self.sites[m.source].name,
+                    to=self.sites[m.target].name,
+                    bytes=_plain(self._bytes(m.parent, m.child)),
+                    start=_plain(m.start),
+                    end=_plain(m.end),
+                    correction=self._corrections.get((self.sites[m.source].name, self.sites[m.target].name), 1.0),
+                )
                 for m in moves(self.dag, found.schedule)
             ],
-        }
+            **more,
+        )
 
     def show(self) -> None:
         """The plan for people."""
@@ -232,7 +228,7 @@ class SitePlan:
         return drawn, names, self.now, end
 
 
-def _plain(value: float) -> float | None:
+def _plain(value: float) -> Any:  # noqa: ANN401 (a number or null)
     """For JSON: whole numbers whole, what is infinite null."""
     return None if not math.isfinite(value) else int(value) if float(value).is_integer() else value
 

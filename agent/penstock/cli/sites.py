@@ -121,7 +121,7 @@ def plan_over_sites(
         if not as_json:
             planned.show_reserved(entry, reserved)
     if as_json:
-        emit_json(planned.json() | ({} if reserved is None else {"reserved": reserved}))
+        emit_json(planned.answer(**({} if reserved is None else {"reserved": reserved})))
 
 
 def _measured(config: Config) -> dict[tuple[str, str], float]:

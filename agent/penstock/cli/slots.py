@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from penstock.api import plural
+from penstock.cli.answers import planning
 from penstock.cli.explain_plan import compare, estimate_line
 from penstock.cli.former import formerly
 from penstock.cli.gantt import as_picture, as_text
@@ -217,7 +218,7 @@ def quote(
     if isinstance(source, LiveSource) and not constrained:
         (queued,) = queue_starts(load(), source.snapshot, source.partition.name, [(count, duration)])
     if as_json:
-        emit_json({"quotes": [_row(source, q) for q in quotes], "queued": queued and queued.as_json()})
+        emit_json({"quotes": [_of(source, q) for q in quotes], "queued": queued and queued.as_json()})
         return
     rows = []
     for q in quotes:
@@ -247,12 +248,7 @@ def _count(text: str, size: int) -> int:
     return int(text)
 
 
-def _row(source: Source, q: Quote) -> dict[str, Any]:
+def _of(source: Source, q: Quote) -> planning.Quote:
     out = source.situation.outside
-    return {
-        "start": out(q.start),
-        "c": q.c,
-        "f": out(q.f) if q.f < math.inf else None,
-        "delays": {job: out(delay) for job, delay in q.delays.items()},
-        **_nodes(source, q.nodes),
-    }
+    f, delays = out(q.f) if q.f < math.inf else None, {job: out(delay) for job, delay in q.delays.items()}
+    return planning.Quote.told(q, start=out(q.start), f=f, delays=delays, **_nodes(source, q.nodes))
