@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from penstock.cli.answers.planning import OnFront, Point
 from penstock.cli.output import table
 from penstock.provision.workflows import ScheduleChoice
 
@@ -14,15 +15,15 @@ __all__ = ["show_front", "values"]
 
 
 def values(method: str, found: ScheduleChoice, plain: Callable[[float], float | None]) -> dict[str, Any]:
-    """For programs; `plain` makes a cost or a time one of theirs."""
+    """What all plans say to programs; `plain` makes a cost or a time one of theirs."""
     alone = found.queue_alone
     return {
         "method": method,
-        "front": [{"cost": plain(p.cost), "makespan": plain(p.makespan), "takes": p.takes} for p in found.front],
+        "front": [OnFront(cost=plain(p.cost), makespan=plain(p.makespan), takes=p.takes) for p in found.front],
         "cost": plain(found.schedule.cost),
         "makespan": plain(found.schedule.makespan),
         "notes": list(found.notes),
-        "best_effort": None if alone is None else {"cost": plain(alone.cost), "makespan": plain(alone.makespan)},
+        "best_effort": alone and Point(cost=plain(alone.cost), makespan=plain(alone.makespan)),
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from penstock.cli.answers.planning import Placed, Plan
 from penstock.cli.flows import Flows, load_flows
 from penstock.cli.front import show_front, values
 from penstock.cli.gantt import Bar, as_picture, as_text
@@ -160,29 +161,28 @@ def plan(
         for line in begun.lines():
             click.echo(line, err=as_json)
     if as_json:
-        emit_json(_json(source, flows, method, found, queued) | ({} if begun is None else {"run": begun.as_json()}))
+        emit_json(_of(source, flows, method, found, queued, {} if begun is None else {"run": begun.as_json()}))
 
 
-def _json(
-    source: Source, flows: Flows, method: str, found: ScheduleChoice, queued: Sequence[QueueStart]
-) -> dict[str, Any]:
-    situation = source.situation
-    out, nodes = situation.outside, situation.names
-    return {
-        **values(method, found, out),
-        "stages": [
-            {
-                "name": flows.items[p.task].name,
-                "start": out(p.start),
-                "end": out(p.end),
-                "procs": flows.items[p.task].stage.nodes,
-                "on": members(range(len(nodes)) if isinstance(source, FileSource) else nodes, p.nodes),
-                **flows.items[p.task].as_json(),
-                **({"likely": queued[p.task].as_json()} if queued else {}),
-            }
+def _of(
+    source: Source, flows: Flows, method: str, found: ScheduleChoice, queued: Sequence[QueueStart], run: dict[str, Any]
+) -> Plan:
+    out, names = source.situation.outside, source.situation.names
+    nodes: Sequence[Any] = range(len(names)) if isinstance(source, FileSource) else names
+    return Plan(
+        **values(method, found, out) | run,
+        stages=[
+            Placed(
+                name=flows.items[p.task].name,
+                start=out(p.start),
+                end=out(p.end),
+                procs=flows.items[p.task].stage.nodes,
+                on=list(members(nodes, p.nodes)),
+                **flows.items[p.task].as_json() | ({"likely": queued[p.task].as_json()} if queued else {}),
+            )
             for p in found.schedule.placed
         ],
-    }
+    )
 
 
 def _show(source: Source, flows: Flows, found: ScheduleChoice, queued: Sequence[QueueStart]) -> None:

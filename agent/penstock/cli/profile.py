@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,7 @@ from penstock.broker.clock import base_clock, max_clock, processor
 from penstock.broker.counters import Counters, Unavailable
 from penstock.broker.measure import measure
 from penstock.broker.profiles import Profile, compare, load_profile, means, save_profile
+from penstock.cli.answers import planning
 from penstock.cli.former import formerly
 from penstock.cli.groups import CommandGroup
 from penstock.cli.output import emit_json, table
@@ -84,9 +84,7 @@ def _run(runs: int, name: str | None, out: Path | None, force: bool, as_json: bo
     )
     save_profile(path, made)
     if as_json:
-        emit_json(
-            {"file": str(path), "counters": counters, "amount": made.amount, "mean": mean, "deviation": deviation}
-        )
+        emit_json(planning.Profile.told(made, file=str(path), mean=mean, deviation=deviation))
         return
     table(
         f"{' '.join(command)}: {runs} runs, by {'hardware counters' if counters == 'perf' else 'CPU time x clock'}",
@@ -109,7 +107,7 @@ def _compare(base: Path, others: tuple[Path, ...], as_json: bool) -> None:
     """
     found, right = compare(load_profile(base), [load_profile(path) for path in others])
     if as_json:
-        emit_json({"machines": [asdict(one) for one in found], "ranked_right": right})
+        emit_json(planning.Compare(machines=[*map(planning.Machine.told, found)], ranked_right=right))
         return
 
     def percent(value: float | None) -> str | None:

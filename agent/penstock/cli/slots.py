@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -87,7 +87,7 @@ def slots(
         click.echo('nothing ends after now: give the file a "horizon"', err=True)
     likely = _likely(source, found, constrained=where.needs != Needs())
     if as_json:
-        emit_json({"slots": [_slot_row(source, s, likely) for s in found]})
+        emit_json(planning.Slots(slots=[_slot_of(source, s, likely) for s in found]))
     else:
         rows = [
             (
@@ -126,11 +126,9 @@ def _likely_text(source: Source, start: QueueStart) -> str:
     return source.show(start.band.likely)
 
 
-def _slot_row(source: Source, slot: Slot, likely: Mapping[Slot, QueueStart]) -> dict[str, Any]:
-    row = {**source.situation.slot_row(slot), **_nodes(source, slot.nodes)}
-    if slot in likely:
-        row["likely"] = likely[slot].as_json()
-    return row
+def _slot_of(source: Source, slot: Slot, likely: Mapping[Slot, QueueStart]) -> planning.Slot:
+    row = source.situation.slot_row(slot) | _nodes(source, slot.nodes)
+    return planning.Slot(**row | ({"likely": likely[slot].as_json()} if slot in likely else {}))
 
 
 def _kind(divisible: bool, extensible: bool) -> str:
@@ -218,7 +216,8 @@ def quote(
     if isinstance(source, LiveSource) and not constrained:
         (queued,) = queue_starts(load(), source.snapshot, source.partition.name, [(count, duration)])
     if as_json:
-        emit_json({"quotes": [_of(source, q) for q in quotes], "queued": queued and queued.as_json()})
+        asked = None if queued is None else planning.QueueStart(**queued.as_json())
+        emit_json(planning.Quotes(quotes=[_of(source, q) for q in quotes], queued=asked))
         return
     rows = []
     for q in quotes:
