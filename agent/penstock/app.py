@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -133,12 +133,13 @@ class App:
         self.scraped: Scraped | None = None
         self._acts: Store | None = None  # what is left of the submissions, which the user's commands share
         self.serving = False
-        self.parts = self._made()
+        predictions = Predictions(config, backend, store, clock)
+        self._site = self._site_with(predictions)
+        self.parts = self._made(self._site, predictions)
         self._tell()
 
-    def _made(self) -> tuple[Part, ...]:
-        predictions = Predictions(self.config, self.backend, self.store, self.clock)
-        site = Site(
+    def _site_with(self, predictions: Predictions) -> Site:
+        return Site(
             config=lambda: self.config,
             reader=self.backend,
             observer=self.observer,
@@ -150,6 +151,8 @@ class App:
             wake=self.wake,
             want_look=self.want_look,
         )
+
+    def _made(self, site: Site, predictions: Predictions) -> tuple[Part, ...]:
         workflows, malleable = WorkflowPart(site), MalleablePart(site)
         messages = MessagesPart(site, workflows)
         advertise = self.leadership.advertise if isinstance(self.leadership, Lease) else None
@@ -254,11 +257,9 @@ class App:
 
     def _operations(self, cluster: str) -> Mapping[str, Operation]:
         """What may be asked at the doors, of the agent and of its parts."""
-        known = (self.store, self.observer, self.executor, self.clock, self.callers, self.owner_of)
-        agent = AgentRequests(*known, [part.status for part in self.parts], self.troubles, cluster)
-        control = self.executor.pause_control
-        pauses = PauseRequests(control, self.observer, self.clock, self.callers, self.wake)
-        found: Mapping[str, Operation] = agent.operations() | pauses.operations()
+        shares = [part.status for part in self.parts]
+        agent = AgentRequests(self._site, self.owner_of, shares, self.troubles, cluster)
+        found: Mapping[str, Operation] = agent.operations() | PauseRequests(self._site).operations()
         for part in self.parts:
             found = {**found, **part.operations()}
         for part in self.parts:
@@ -362,19 +363,13 @@ class App:
 
     async def close(self) -> None:
         """Stop listening, stop waiting for grants, close the store. Jobs go on."""
-        for part in self._to_close():
+        for part in reversed(self.parts):
             await part.close()
         await self.backend.close()
         if self._acts is not None:
             self._acts.close()
         self.auditor.close()
         self.store.close()
-
-    def _to_close(self) -> Iterator[Part]:
-        """Nothing is heard any more before the first of the others ends."""
-        doors = self.part(DoorsPart)
-        yield doors
-        yield from (part for part in self.parts if part is not doors)
 
 
 async def serve(config: Config, config_path: Path | None = None) -> None:

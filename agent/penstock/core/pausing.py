@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
 from dmr.wire import clean
-from penstock.core.callers import Callers
-from penstock.core.observe import Observer
-from penstock.core.parts import Operation
-from penstock.core.pauses import FEATURES, Pause, PauseControl
+from penstock.core.parts import Operation, Site
+from penstock.core.pauses import FEATURES, Pause
 from penstock.errors import NotFound, NotPermitted, UserError
-from penstock.host.clock import Clock
 from penstock.values.documents import show
 
 __all__ = ["PauseRequests"]
@@ -22,16 +19,11 @@ _PARTITION: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
 
 
 class PauseRequests:
-    """Each operation answers one request. `wake` asks for a pass."""
+    """Each operation answers one request."""
 
-    def __init__(
-        self, control: PauseControl, observer: Observer, clock: Clock, callers: Callers, wake: Callable[[str], None]
-    ) -> None:
-        self._control = control
-        self._observer = observer
-        self._clock = clock
-        self._callers = callers
-        self._wake = wake
+    def __init__(self, site: Site) -> None:
+        self._control, self._observer = site.executor.pause_control, site.observer
+        self._clock, self._callers, self._wake = site.clock, site.callers, site.wake
 
     def operations(self) -> dict[str, Operation]:
         """By name."""

@@ -9,15 +9,10 @@ from typing import Any, Final
 
 from penstock import __version__
 from penstock.api import Snapshot
-from penstock.core.callers import Callers
-from penstock.core.executor import Executor
-from penstock.core.observe import Observer
 from penstock.core.pace import Pace
-from penstock.core.parts import Operation, StatusShare
+from penstock.core.parts import Operation, Site, StatusShare
 from penstock.core.picture import jobs_besides, jobs_of, picture_to_dict
 from penstock.errors import UserError
-from penstock.host.clock import Clock
-from penstock.state.store import Store
 from penstock.values.allow import NOT_ALLOWED
 from penstock.values.documents import show
 
@@ -37,21 +32,14 @@ class AgentRequests:
 
     def __init__(
         self,
-        store: Store,
-        observer: Observer,
-        executor: Executor,
-        clock: Clock,
-        callers: Callers,
+        site: Site,
         owner: Callable[[str], int | None],
         shares: Sequence[Callable[[int, Pace], Awaitable[StatusShare]]],
         troubles: Callable[[], list[str]],
         cluster: str,
     ) -> None:
-        self._store = store
-        self._observer = observer
-        self._executor = executor
-        self._clock = clock
-        self._callers = callers
+        self._store, self._observer, self._executor = site.store, site.observer, site.executor
+        self._clock, self._callers = site.clock, site.callers
         self._owner = owner
         self._shares = shares
         self._troubles = troubles

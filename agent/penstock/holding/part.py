@@ -30,8 +30,7 @@ class SlotsPart(Part):
 
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""
-        site = self._site
-        self._slots = Slots(site.config(), site.reader, site.executor, site.clock, self._told)
+        self._slots = Slots(self._site, self._told)
 
     def controllers(self) -> Sequence[Controller]:
         """See `Part`."""

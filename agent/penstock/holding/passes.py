@@ -8,9 +8,10 @@ from typing import Final
 from penstock.api import Decision, Snapshot
 from penstock.config import Config
 from penstock.core.executor import Executor
+from penstock.core.parts import Site
 from penstock.errors import NotNow, PenstockError
 from penstock.holding.reservations import Reservations
-from penstock.host.clock import Clock, Rest
+from penstock.host.clock import Rest
 from penstock.host.logs import get_logger
 from penstock.slurm.base import Reader
 from penstock.state.ownership import is_readable, ledger_path
@@ -30,9 +31,9 @@ class Slots:
     """A controller of the loop: what is held, and the workflows in slots. What it does is written down by the executor
     as it happens; `told` is called with what it has looked after."""
 
-    def __init__(self, config: Config, backend: Reader, executor: Executor, clock: Clock, told: Told) -> None:
-        self._config, self._backend, self._executor = config, backend, executor
-        self._clock, self._told = clock, told
+    def __init__(self, site: Site, told: Told) -> None:
+        self._config, self._backend, self._executor = site.config(), site.reader, site.executor
+        self._clock, self._told = site.clock, told
         self._rest = Rest()
 
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:

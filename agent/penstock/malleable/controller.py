@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from penstock.api import Decision, Geometry, Job, JobState, Offer, Reason, Snapshot
-from penstock.core.executor import Executor
-from penstock.core.observe import Observer
+from penstock.core.parts import Site, Waits
 from penstock.errors import NotFound, NotNow, StoreError
-from penstock.host.clock import Clock
 from penstock.host.logs import get_logger
 from penstock.malleable.acts import ResizeActs
 from penstock.malleable.cleaner import Cleaner
@@ -32,8 +31,6 @@ from penstock.malleable.rights import Rights
 from penstock.malleable.settings import MalleableSettings
 from penstock.malleable.tools import Tools
 from penstock.malleable.words import Announcement, ResizePhase
-from penstock.slurm.base import Reader
-from penstock.state.store import Store
 
 __all__ = ["MalleableController"]
 
@@ -53,38 +50,22 @@ _ALIVE = (JobState.RUNNING, JobState.RESIZING, JobState.SUSPENDED, JobState.CONF
 
 
 class MalleableController:
-    """All malleable jobs of one agent.
+    """All malleable jobs of one agent."""
 
-    `wake` is called when an application said something new, `want_look` when a newer picture is needed. `expected_wait`
-    predicts the wait of a job of that geometry in seconds.
-    """
-
-    def __init__(
-        self,
-        backend: Reader,
-        observer: Observer,
-        executor: Executor,
-        store: Store,
-        clock: Clock,
-        settings: MalleableSettings,
-        wake: Callable[[str], None],
-        want_look: Callable[[], None],
-        expected_wait: Callable[[Geometry], Awaitable[float]],
-    ) -> None:
-        self._clock = clock
-        self._wake = wake
+    def __init__(self, site: Site, settings: MalleableSettings) -> None:
+        self._clock, self._wake, executor = site.clock, site.wake, site.executor
         self._pause_control = executor.pause_control
         self.settings = settings
-        self._registry = Registry(store, clock, want_look)
-        rights = Rights(observer, executor.verdicts, clock)
-        tools = Tools(backend, executor, self._registry, clock, settings, rights)
-        self._grower = Grower(tools, wake)
+        self._registry = Registry(site.store, site.clock, site.want_look)
+        rights = Rights(site.observer, executor.verdicts, site.clock)
+        tools = Tools(site.reader, executor, self._registry, site.clock, settings, rights)
+        self._grower = Grower(tools, site.wake)
         self._cleaner = Cleaner(tools, self._grower)
         self._acts = ResizeActs(tools, self._grower, self._cleaner)
-        self._decider = Decider(tools, expected_wait)
-        self._order = QueueOrder(tools, store)
-        self._learning = Learning(tools, store)
-        self.leaver = Leaver(self._registry, clock, settings)
+        self._decider = Decider(tools, partial(_expected_wait, site.waits))
+        self._order = QueueOrder(tools, site.store)
+        self._learning = Learning(tools, site.store)
+        self.leaver = Leaver(self._registry, site.clock, settings)
 
     @property
     def jobs(self) -> Mapping[int, MalleableJob]:
@@ -239,6 +220,12 @@ class MalleableController:
         await self._learning.close()
         await self._grower.close()
         self._registry.flush()
+
+
+async def _expected_wait(waits: Waits, geometry: Geometry) -> float:
+    """Seconds that a job of it would wait."""
+    await waits.prepare([geometry])
+    return waits.model_store.predict(geometry).seconds
 
 
 def _wish(offer: Offer) -> tuple[int, int, int, int, int | None]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import ClassVar
 
-from penstock.api import Geometry, JointPolicy, ResizePolicy, SiteConfig
+from penstock.api import JointPolicy, ResizePolicy, SiteConfig
 from penstock.config import Config
 from penstock.core.extensions import POLICIES
 from penstock.core.families import Family
 from penstock.core.pace import Pace
-from penstock.core.parts import Controller, Operation, Part, Site, StatusShare, Waits
+from penstock.core.parts import Controller, Operation, Part, Site, StatusShare
 from penstock.host.logs import get_logger
 from penstock.ipc.limits import RateLimit
 from penstock.malleable import figures
@@ -50,23 +49,12 @@ class MalleablePart(Part):
             merge_releases=config.malleable.merge_releases,
             extend=_extends(config),
         )
-        self.controller = MalleableController(
-            site.reader,
-            site.observer,
-            site.executor,
-            site.store,
-            site.clock,
-            settings,
-            site.wake,
-            site.want_look,
-            partial(_expected_wait, site.waits),
-        )
+        self.controller = MalleableController(site, settings)
         self._limits = (RateLimit(1, 1), RateLimit(1, 1))  # of each of a user's jobs, and of all of them together
         self._set_limits(config)
         heard = (self.controller, site.observer, site.clock, site.callers.serves, site.want_look)
         self.programs = Programs(*heard, *self._limits)
-        known = (self.controller, site.store, site.observer, site.clock, site.callers)
-        self._requests = MalleableRequests(*known)
+        self._requests = MalleableRequests(self.controller, site)
 
     @staticmethod
     def check(config: Config) -> None:
@@ -125,11 +113,6 @@ class MalleablePart(Part):
     async def close(self) -> None:
         """See `Part`."""
         await self.controller.close()
-
-
-async def _expected_wait(waits: Waits, geometry: Geometry) -> float:
-    await waits.prepare([geometry])
-    return waits.model_store.predict(geometry).seconds
 
 
 def _caps(config: Config) -> Caps:

@@ -6,13 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from penstock.core.callers import Callers
-from penstock.core.observe import Observer
-from penstock.core.parts import Operation, StatusShare
-from penstock.host.clock import Clock
+from penstock.core.parts import Operation, Site, StatusShare
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.machine import MalleableJob
-from penstock.state.store import Store
 
 __all__ = ["MalleableRequests"]
 
@@ -25,14 +21,9 @@ _PERIOD: Final = 86400.0  # seconds that a job which has ended is still shown fo
 class MalleableRequests:
     """Each operation answers one request."""
 
-    def __init__(
-        self, malleable: MalleableController, store: Store, observer: Observer, clock: Clock, callers: Callers
-    ) -> None:
-        self._malleable = malleable
-        self._store = store
-        self._observer = observer
-        self._clock = clock
-        self._callers = callers
+    def __init__(self, malleable: MalleableController, site: Site) -> None:
+        self._malleable, self._store, self._observer = malleable, site.store, site.observer
+        self._clock, self._callers = site.clock, site.callers
 
     def operations(self) -> dict[str, Operation]:
         """By name."""

@@ -16,24 +16,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from penstock.api import Decision, Job, Reason, Snapshot, Verb
-from penstock.config import MalleableSection
 from penstock.core.acts import KnownJob, Mold, RequeueJob, Signal, SlurmAct
-from penstock.core.executor import Concern, Executor, Payload
-from penstock.core.observe import Observer
+from penstock.core.executor import Concern, Payload
 from penstock.core.ownlimits import Shape
+from penstock.core.parts import Site
 from penstock.core.verdicts import FRESH
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, PenstockError, UserError
 from penstock.future.cluster import Cluster
-from penstock.host.clock import Clock
 from penstock.moldable.checkpoints import Checkpoints
 from penstock.moldable.choose import MoldChoice, choose, choose_new, choose_restart
 from penstock.moldable.model import Checkpoint, MoldableJob, MoldPhase, MoldShape
-from penstock.state.store import Store
 from penstock.values.durations import duration_text
 
 __all__ = ["MoldableController"]
@@ -49,27 +46,22 @@ _REST: Final = 3600.0
 
 
 class MoldableController:
-    """All of one agent. `want_look` is called when a newer picture of Slurm is needed.
+    """All of one agent.
 
     Only jobs of the agent's own user are put back: nobody else's files are looked at.
     """
 
     def __init__(
         self,
-        observer: Observer,
-        executor: Executor,
-        store: Store,
-        clock: Clock,
-        settings: Callable[[], MalleableSection],
-        want_look: Callable[[], None],
+        site: Site,
         checkpoints: Checkpoints | None = None,
     ) -> None:
-        self._observer, self._executor, self._store, self._clock = observer, executor, store, clock
-        self._settings, self._want_look = settings, want_look
+        self._observer, self._executor, self._store, self._clock = site.observer, site.executor, site.store, site.clock
+        self._config, self._want_look = site.config, site.want_look
         self._checkpoints = checkpoints or Checkpoints()
         self._jobs: dict[int, MoldableJob] = {}
         self._announced: dict[int, MoldableJob] = {}  # no look has shown them yet
-        for state in store.moldable():
+        for state in site.store.moldable():
             me = MoldableJob.from_dict(state)
             self._jobs[me.job] = me
 
@@ -225,7 +217,7 @@ class MoldableController:
             # It has started again, or was not stopped at all.
             self._put(replace(me, phase=MoldPhase.WAITING, restarts=row.restarts))
             return []
-        saves, settings = me.checkpoint, self._settings()
+        saves, settings = me.checkpoint, self._config().malleable
         if saves is None or me.uid != os.geteuid() or row.start is None:
             return []
         if me.phase is MoldPhase.WAITING:

@@ -20,8 +20,7 @@ class MoldablePart(Part):
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        known = (site.observer, site.executor, site.store, site.clock)
-        self.controller = MoldableController(*known, lambda: site.config().malleable, site.want_look)
+        self.controller = MoldableController(site)
         self._requests = MoldableRequests(self.controller, site.callers)
 
     def controllers(self) -> Sequence[Controller]:

@@ -14,18 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.api import Decision, Snapshot
-from penstock.config import Config
 from penstock.core.acts import KnownJob
-from penstock.core.executor import Concern, Executor
+from penstock.core.executor import Concern
+from penstock.core.parts import Site
 from penstock.errors import PenstockError, StoreError
-from penstock.host.clock import Clock
 from penstock.host.logs import get_logger
 from penstock.malleable.controller import MalleableController
 from penstock.off.handing import own_jobs, released
 from penstock.off.items import OffItem, of_left, of_malleable, of_own, of_owned, stray
 from penstock.off.slots import bags_left, slots_left
-from penstock.slurm.base import Reader
-from penstock.state.store import Store
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.instructions import Instruction
 from penstock.workflow.state import WorkflowRun
@@ -69,21 +66,14 @@ class Drain:
 
     def __init__(
         self,
-        config: Callable[[], Config],
-        backend: Reader,
-        executor: Executor,
-        store: Store,
-        clock: Clock,
+        site: Site,
         workflows: WorkflowController,
         malleable: MalleableController,
         *,
         accrues: bool,
     ) -> None:
-        self._config = config
-        self._backend = backend
-        self._executor = executor
-        self._store = store
-        self._clock = clock
+        self._config, self._backend, self._executor = site.config, site.reader, site.executor
+        self._store, self._clock = site.store, site.clock
         self._workflows = workflows
         self._malleable = malleable
         self._accrues = accrues

@@ -37,18 +37,9 @@ class OffPart(Part):
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""
         site, workflows = self._site, self._workflows
-        self.drain = Drain(
-            site.config,
-            site.reader,
-            site.executor,
-            site.store,
-            site.clock,
-            workflows.controller,
-            self._malleable.controller,
-            accrues=workflows.rules.accrues,
-        )
-        asked = (site.executor.pause_control, self.drain, site.observer, site.clock, site.callers)
-        self._requests = OffRequests(*asked, self._turned, self._end)
+        accrues = workflows.rules.accrues
+        self.drain = Drain(site, workflows.controller, self._malleable.controller, accrues=accrues)
+        self._requests = OffRequests(self.drain, site, self._turned, self._end)
 
     def controllers(self) -> Sequence[Controller]:
         """See `Part`."""

@@ -7,13 +7,10 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from dmr.wire import clean
-from penstock.core.callers import Callers
-from penstock.core.observe import Observer
 from penstock.core.off import REFUSED, Off, refusal
-from penstock.core.parts import Operation
-from penstock.core.pauses import PauseControl, as_pauses
+from penstock.core.parts import Operation, Site
+from penstock.core.pauses import as_pauses
 from penstock.errors import NotNow, NotPermitted, UserError
-from penstock.host.clock import Clock
 from penstock.off.drain import Drain
 from penstock.off.units import known_unit
 from penstock.values.documents import show
@@ -24,25 +21,13 @@ _MOST_UNITS: Final = 4
 
 
 class OffRequests:
-    """Each operation answers one request. `end` has the agent end, if it can; `wake` asks for a pass."""
+    """Each operation answers one request. `turned` is called when all was turned off or on, with why; `end` has the
+    agent end, if it can."""
 
-    def __init__(
-        self,
-        control: PauseControl,
-        drain: Drain,
-        observer: Observer,
-        clock: Clock,
-        callers: Callers,
-        wake: Callable[[str], None],
-        end: Callable[[], bool],
-    ) -> None:
-        self._control = control
-        self._drain = drain
-        self._observer = observer
-        self._clock = clock
-        self._callers = callers
-        self._wake = wake
-        self._end = end
+    def __init__(self, drain: Drain, site: Site, turned: Callable[[str], None], end: Callable[[], bool]) -> None:
+        self._drain, self._turned, self._end = drain, turned, end
+        self._control, self._observer = site.executor.pause_control, site.observer
+        self._clock, self._callers = site.clock, site.callers
 
     def operations(self) -> dict[str, Operation]:
         """By name."""
@@ -90,7 +75,7 @@ class OffRequests:
         order = self._control.turn_off(order)
         self._drain.begin()
         self._observer.want()
-        self._wake("it is off")
+        self._turned("it is off")
         return {"off": order.to_dict(), "unwritten": self._control.unwritten}
 
     async def on(self, uid: int, _request: Mapping[str, Any]) -> object:
@@ -99,7 +84,7 @@ class OffRequests:
         order = self._control.turn_on()
         if order is not None:
             self._observer.want()
-            self._wake("it is on again")
+            self._turned("it is on again")
         return {"off": None if order is None else order.to_dict()}
 
     async def left(self, uid: int, request: Mapping[str, Any]) -> object:

@@ -74,7 +74,7 @@ class WorkflowPart(Part):
             site.waits.past,
         )
         trial = Trial(site.store, site.observer, site.waits.past, rules)
-        self._requests = WorkflowRequests(self.controller, trial, site.store, site.observer, site.callers)
+        self._requests = WorkflowRequests(self.controller, trial, site)
         self._begun = True
 
     def controllers(self) -> Sequence[Controller]:

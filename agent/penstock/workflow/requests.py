@@ -8,12 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from penstock.api import Job, Snapshot
-from penstock.core.callers import Callers
-from penstock.core.observe import Observer
 from penstock.core.pace import Pace
-from penstock.core.parts import Operation, StatusShare
+from penstock.core.parts import Operation, Site, StatusShare
 from penstock.errors import NotFound, UserError
-from penstock.state.store import Store
 from penstock.values.documents import brief, show
 from penstock.workflow.admission import seconds_open
 from penstock.workflow.controller import WorkflowController
@@ -32,14 +29,9 @@ _TEXT: Final = 4_000_000  # characters of stored workflows that are looked throu
 class WorkflowRequests:
     """Each operation answers one request. `trial` says what a workflow would come to."""
 
-    def __init__(
-        self, workflows: WorkflowController, trial: Trial, store: Store, observer: Observer, callers: Callers
-    ) -> None:
-        self._workflows = workflows
-        self._trial = trial
-        self._store = store
-        self._observer = observer
-        self._callers = callers
+    def __init__(self, workflows: WorkflowController, trial: Trial, site: Site) -> None:
+        self._workflows, self._trial = workflows, trial
+        self._store, self._observer, self._callers = site.store, site.observer, site.callers
 
     def operations(self) -> dict[str, Operation]:
         """By name."""

@@ -285,16 +285,13 @@ class World:
             self.boot_at = self.now + 20.0
             self.tell(f"the agent could not start: {e!r}")
             return
-        self._bomb = None
-        app = self.app
-        verifier = Verifier(self.key, None, lambda: self.now)
-        malleable = app.part(MalleablePart).controller
-        heard = (malleable, app.observer, app.clock, lambda uid: uid == self.key.uid, app.want_look)
-        self.remote = RemoteDoor(Programs(*heard), verifier, app.clock)
+        self._bomb, app = None, self.app
+        malleable, serves = app.part(MalleablePart).controller, {self.key.uid}.__contains__
+        desk = Programs(malleable, app.observer, app.clock, serves, app.want_look)
+        self.remote = RemoteDoor(desk, Verifier(self.key, None, lambda: self.now), app.clock)
         self.local = LocalDoor(app.operations)
         self._used.clear()  # a new agent does not know them (docs/security.md)
-        self.alive = True
-        self.pass_at = self.now
+        self.alive, self.pass_at = True, self.now
         self.lives += 1
         self.tell(f"the agent lives ({self.lives})")
 
