@@ -16,28 +16,27 @@ from typing import Any, Final
 from penstock.cli.door import ask_or_leave
 from penstock.config import Config
 from penstock.errors import LeftAlone, PenstockError
-from penstock.sbatch.options import CommandLine
 from penstock.sbatch.remembered import Remembered, SubmittedJobs, cluster_name
 from penstock.sbatch.submission import as_seen, in_queue
 from penstock.slurm.dependencies import jobs_named, renamed, singleton
+from penstock.slurm.option_words import SbatchWords
 from penstock.state.ownership import acts_path
 
 __all__ = ["Chaining", "dependency_of", "followable"]
 
 _TIMEOUT: Final = 10.0  # s: who submits a job does not wait for a busy agent
 _HINT: Final = "no agent runs here: the next `penstock tick` follows this chain of jobs (let cron run it)"
-_ONE_OF_SEVERAL: Final = ("hetjob", "packjob")
 
 
-def dependency_of(line: CommandLine, script: CommandLine) -> str:
+def dependency_of(line: SbatchWords, script: SbatchWords) -> str:
     """What a job depends on, as its owner has written it; "" for nothing."""
     found = line if line.has("dependency") else script
     return found.value("dependency") or ""
 
 
-def followable(line: CommandLine, script: CommandLine, environ: Mapping[str, str]) -> bool:
+def followable(line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> bool:
     """Whether sbatch will name one job of this cluster."""
-    if line.several or script.several or script.rest[:1] in [(word,) for word in _ONE_OF_SEVERAL]:
+    if line.several or script.several:
         return False
     if any(environ.get(name) for name in ("SBATCH_CLUSTERS", "SLURM_CLUSTERS")):
         return False

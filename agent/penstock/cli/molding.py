@@ -12,13 +12,13 @@ from penstock.errors import AgentUnavailable, PenstockError
 from penstock.ipc.client import ask_agent
 from penstock.moldable.model import read_checkpoint, read_shapes
 from penstock.sbatch.directives import Request
-from penstock.sbatch.options import CommandLine
 from penstock.sbatch.submission import as_seen
+from penstock.slurm.option_words import SbatchWords
 
 __all__ = ["first_shape", "tell_shapes"]
 
 
-def first_shape(config: Config, asked: Request, line: CommandLine, script: CommandLine) -> tuple[str, ...]:
+def first_shape(config: Config, asked: Request, line: SbatchWords, script: SbatchWords) -> tuple[str, ...]:
     """Options for sbatch: the shape that the agent would have it begin with. Without an agent, what the script itself
     says, else the smallest shape."""
     shapes = read_shapes(asked.moldable or "")

@@ -16,10 +16,7 @@ from penstock.cli.molding import first_shape, tell_shapes
 from penstock.cli.shim import front_settings
 from penstock.cli.stages import (
     SubmittedStage,
-    job_name,
     note,
-    options_of,
-    order_of,
     record_handed_on,
     stage_name,
     start_size,
@@ -30,14 +27,14 @@ from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, ConfigError, PenstockError, UserError
 from penstock.fronts.known import keep_settings
 from penstock.fronts.process import first_environment
-from penstock.fronts.script import PipedScript, script_lines, take_in
+from penstock.fronts.script import PipedScript, order_of, script_lines, take_in
 from penstock.ipc.client import ask_agent
 from penstock.moldable.model import read_checkpoint
 from penstock.off.handing import let_go
-from penstock.sbatch.directives import Request, read_directives, request
+from penstock.sbatch.directives import Request, own_options, read_directives, request
 from penstock.sbatch.moldable import shaped
-from penstock.sbatch.options import CommandLine, parse
 from penstock.sbatch.submission import explain, hand_on, pass_on
+from penstock.slurm.option_words import SbatchWords, job_name, read_words, script_words
 from penstock.workflow.state import Kept
 
 __all__ = ["sbatch"]
@@ -86,7 +83,8 @@ def sbatch(words: tuple[str, ...]) -> None:
     Every option of sbatch means what it always does. On the command line these are --penstock-workflow=NAME, and so on.
     Jobs that depend on one another (--dependency) are followed as one workflow without any of these.
     """
-    line = parse(words)
+    line = read_words(words)
+    ours = own_options(line.ours)
     if line.has("help"):
         raise click.exceptions.Exit(_help(line))
     if any(line.has(name) for name in _ONLY_SAYS):
@@ -98,8 +96,8 @@ def sbatch(words: tuple[str, ...]) -> None:
         source, lines = line.script, script_lines(line.script, line.value("chdir"))
     else:
         source, lines = "--wrap", []
-    script = options_of(lines)
-    asked = request(line.ours, read_directives(lines, source), stage_name(line, script))
+    script = script_words(lines)
+    asked = request(ours, read_directives(lines, source), stage_name(line, script))
     if asked.checkpoint is not None:
         text = "\n".join(lines) or line.value("wrap") or ""
         if why := complaint(read_checkpoint(asked.checkpoint).signal, text, os.environ):
@@ -114,7 +112,7 @@ def sbatch(words: tuple[str, ...]) -> None:
     raise click.exceptions.Exit(_tell(placed, line, asked))
 
 
-def _help(line: CommandLine) -> int:
+def _help(line: SbatchWords) -> int:
     """sbatch's own help, and what it has besides here; the exit code is sbatch's."""
     code = 0
     with contextlib.suppress(PenstockError):  # where there is no sbatch
@@ -126,8 +124,8 @@ def _help(line: CommandLine) -> int:
 def _plain(
     config: Config,
     asked: Request,
-    line: CommandLine,
-    script: CommandLine,
+    line: SbatchWords,
+    script: SbatchWords,
     piped: PipedScript | None,
     environment: Mapping[str, str],
 ) -> int:
@@ -155,8 +153,8 @@ def _plain(
         if molded:
             tell_shapes(config, asked, done.job, line.value("chdir") or script.value("chdir"))
     if chaining is not None and done.job is not None:
-        order = order_of(line.words(*size), line, script, piped)
-        name = job_name(line, script)
+        order = order_of(line.words(*size), line, script, piped, os.environ)
+        name = job_name(line, script, os.environ)
         try:
             chaining.submitted(done.job, name, stage_name(line, script) or name, numbered, order)
         except PenstockError as e:
@@ -165,7 +163,7 @@ def _plain(
     return done.end()
 
 
-def _environment(config: Config, asked: Request, line: CommandLine) -> dict[str, str]:
+def _environment(config: Config, asked: Request, line: SbatchWords) -> dict[str, str]:
     """What the job finds in its environment besides the user's."""
     found: dict[str, str] = {}
     if asked.workflow is not None and asked.stage is not None:
@@ -185,7 +183,7 @@ def _environment(config: Config, asked: Request, line: CommandLine) -> dict[str,
     return found
 
 
-def _tell(placed: SubmittedStage, line: CommandLine, asked: Request) -> int:
+def _tell(placed: SubmittedStage, line: SbatchWords, asked: Request) -> int:
     """Say what sbatch would have said; the exit code."""
     job = placed.done.job
     if job is None:
@@ -203,7 +201,7 @@ def _tell(placed: SubmittedStage, line: CommandLine, asked: Request) -> int:
     return code or (placed.failed.exit_code if placed.failed else 0)
 
 
-def _say(job: int, cluster: str, line: CommandLine) -> None:
+def _say(job: int, cluster: str, line: SbatchWords) -> None:
     """What sbatch would have said."""
     if line.has("quiet"):
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,12 @@ from penstock.cli.keeping import KEEPS_BACK, check_agent, put_off
 from penstock.config import Config
 from penstock.errors import PenstockError, UserError
 from penstock.fronts.agent import tell_touched
-from penstock.fronts.script import PipedScript, script_lines
-from penstock.fronts.words import job_name as slurms_name
-from penstock.fronts.words import named as given_name
-from penstock.sbatch.directives import Request, sbatch_lines
+from penstock.fronts.script import PipedScript, order_of, script_lines
+from penstock.sbatch.directives import Request
 from penstock.sbatch.moldable import moldable
-from penstock.sbatch.options import CommandLine, parse
 from penstock.sbatch.submission import Submitted, as_seen, submit
 from penstock.slurm.dependencies import renamed
+from penstock.slurm.option_words import SbatchWords, given_name, job_name, read_words, script_words
 from penstock.slurm.parse import ParseError
 from penstock.values.lines import split_lines
 from penstock.workflow.state import Kept, StageRun, WorkflowRun
@@ -36,10 +34,7 @@ __all__ = [
     "Behind",
     "SubmittedStage",
     "behind",
-    "job_name",
     "note",
-    "options_of",
-    "order_of",
     "record_handed_on",
     "record_submission",
     "stage_name",
@@ -50,16 +45,8 @@ __all__ = [
 ]
 
 
-def options_of(lines: list[str]) -> CommandLine:
-    """The options of a script's `#SBATCH` lines."""
-    try:
-        return parse(sbatch_lines(lines))
-    except UserError:
-        return CommandLine()  # sbatch will refuse it
-
-
 def record_submission(
-    config: Config, line: CommandLine, outcome: RecordOutcome, code: str, text: str, job: int | None, subject: str
+    config: Config, line: SbatchWords, outcome: RecordOutcome, code: str, text: str, job: int | None, subject: str
 ) -> None:
     """Into the audit trail of the user's own commands; what is submitted does not depend on it."""
     _record(config, outcome, code, text, job, subject, quiet=line.has("quiet"))
@@ -91,18 +78,13 @@ def note(text: str) -> bool:
     return True
 
 
-def stage_name(line: CommandLine, script: CommandLine) -> str | None:
+def stage_name(line: SbatchWords, script: SbatchWords) -> str | None:
     """What a job is called as a stage, where nobody says so."""
     return given_name(line, script, os.environ) or (Path(line.script).stem if line.script else None)
 
 
-def job_name(line: CommandLine, script: CommandLine) -> str:
-    """What Slurm calls a job."""
-    return slurms_name(line, script, os.environ)
-
-
 def start_size(
-    asked: Request, line: CommandLine, script: CommandLine, environment: Mapping[str, str]
+    asked: Request, line: SbatchWords, script: SbatchWords, environment: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Without an agent a malleable job that starts small would stay so."""
     known = "DMR_AGENT" in environment or asked.elastic is not None
@@ -135,7 +117,7 @@ class Behind:
             self.options.append(f"--dependency={own_dependency},{after}" if own_dependency else f"--dependency={after}")
 
 
-def behind(line: CommandLine, script: CommandLine, before: list[Mapping[str, Any]]) -> Behind:
+def behind(line: SbatchWords, script: SbatchWords, before: list[Mapping[str, Any]]) -> Behind:
     """See `Behind`; the user's own options are on the command line and in the script."""
     own = line.value("dependency") or script.value("dependency")
     times = any(found.has(name) for found in (line, script) for name in ("begin", "deadline"))
@@ -158,8 +140,8 @@ class SubmittedStage:
 def submit_stage(
     config: Config,
     asked: Request,
-    line: CommandLine,
-    script: CommandLine,
+    line: SbatchWords,
+    script: SbatchWords,
     piped: PipedScript | None,
     environment: Mapping[str, str],
     *,
@@ -208,10 +190,10 @@ def submit_stage(
         return SubmittedStage(done)
     tell_changed(config, done.job)
     record_submission(config, line, RecordOutcome.DONE, "", "", done.job, subject)
-    order = order_of(line.words(*size), line, script, piped, workdir=workdir, stdin=stdin)
+    order = order_of(line.words(*size), line, script, piped, os.environ, workdir, stdin)
     base = dependency_of(line, script)
     with contextlib.suppress(PenstockError):  # a place of the caller's own is not needed for a workflow with a name
-        Chaining.of(config).remember(done.job, job_name(line, script), name, base)
+        Chaining.of(config).remember(done.job, job_name(line, script, os.environ), name, base)
     kept = queued.kept
     if kept is Kept.HOLD:
         try:
@@ -229,44 +211,21 @@ def submit_stage(
     return SubmittedStage(done, kept)
 
 
-def order_of(
-    words: Sequence[str],
-    line: CommandLine,
-    script: CommandLine,
-    piped: PipedScript | None,
-    *,
-    workdir: str | None = None,
-    stdin: bytes | None = None,
-) -> dict[str, Any]:
-    """How a job can be submitted again (`workflow.state.Order`), as JSON-able values: what came through a pipe comes
-    from standard input then."""
-    content = stdin if piped is None else piped.content
-    if piped is not None and line.script is not None:
-        place = len(words) - len(line.rest) + (line.rest[:1] == ("--",))
-        named = () if line.has("job-name") or script.has("job-name") else (f"--job-name={job_name(line, script)}",)
-        words = (*named, *words[:place], "/dev/stdin", *words[place + 1 :])
-    return {
-        "words": list(words),
-        "workdir": workdir or str(Path.cwd()),
-        "script": None if content is None else content.decode(errors="replace"),
-    }
-
-
 def submit_again(config: Config, run: WorkflowRun, stage: StageRun, moved: Mapping[int, int]) -> tuple[int, str | None]:
     """Submit a stage once more, as it was, in the place of its old job; its new job. Of an array whose tasks have
     completed in part only the others; the tasks are returned, too. `moved`: the new jobs of others by their old ones.
     Raises PenstockError."""
     order = stage.mine.order
-    line = parse(order.words)
+    line = read_words(order.words)
     if order.script is not None:
         lines = split_lines(order.script)
     else:
         lines = script_lines(line.script, line.value("chdir") or order.workdir) if line.script else []
-    script = options_of(lines)
+    script = script_words(lines)
     stdin = None if order.script is None else order.script.encode()
     tasks = _tasks_left(config, line, script, stage)
     if tasks is not None:
-        line = parse(line.words(f"--array={tasks}"))
+        line = read_words(line.words(f"--array={tasks}"))
     if stage.mine.chained:
         placed = _link_again(config, run, stage, line, script, stdin, moved)
     else:
@@ -293,7 +252,7 @@ def submit_again(config: Config, run: WorkflowRun, stage: StageRun, moved: Mappi
     return placed.done.job, tasks
 
 
-def _tasks_left(config: Config, line: CommandLine, script: CommandLine, stage: StageRun) -> str | None:
+def _tasks_left(config: Config, line: SbatchWords, script: SbatchWords, stage: StageRun) -> str | None:
     """The tasks of a stage's array that are to run again; None: it is no array, or has not begun."""
     array = line.value("array") or os.environ.get("SBATCH_ARRAY_INX") or script.value("array")
     if array is None or stage.job is None or stage.start is None:
@@ -308,8 +267,8 @@ def _link_again(
     config: Config,
     run: WorkflowRun,
     stage: StageRun,
-    line: CommandLine,
-    script: CommandLine,
+    line: SbatchWords,
+    script: SbatchWords,
     stdin: bytes | None,
     moved: Mapping[int, int],
 ) -> SubmittedStage:
@@ -339,7 +298,7 @@ def _link_again(
     record_submission(config, line, RecordOutcome.DONE, "", "", done.job, f"{run.name}/{stage.name}")
     kept = {"words": list(order.words), "workdir": order.workdir, "script": order.script}
     anew |= {"job": done.job, "kept": Kept.NOT.value, "base": base, "order": kept}
-    Chaining.of(config).remember(done.job, job_name(line, script), stage.name, dependency, kept)
+    Chaining.of(config).remember(done.job, job_name(line, script, os.environ), stage.name, dependency, kept)
     try:
         ask_or_leave(config, "guide", registration)
     except PenstockError as e:

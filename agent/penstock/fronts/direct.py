@@ -9,7 +9,7 @@ from penstock.fronts.known import known_settings
 from penstock.fronts.path import Refused, beheaded, find
 from penstock.fronts.process import end_as, first_environment
 from penstock.fronts.sbatch import ONLY_SAYS, read_script, submit_plain
-from penstock.fronts.words import read_words, stage_name
+from penstock.slurm.option_words import read_words, stage_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ same, the queue is looked through for the key before the next try.
 
 from __future__ import annotations
 
-from penstock.fronts.words import SbatchWords
 from penstock.slurm.error_texts import BUSY, UNKNOWN, errors_in, kind_of, submit_limit
+from penstock.slurm.option_words import SbatchWords
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

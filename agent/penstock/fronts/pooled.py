@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from penstock.fronts.script import PipedScript
-    from penstock.fronts.words import SbatchWords
+    from penstock.slurm.option_words import SbatchWords
 
 __all__ = ["PoolPart", "beside_slurm", "pool_part", "say_left_out", "submit_to_pool"]
 

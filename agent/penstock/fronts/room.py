@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.fronts.words import SbatchWords
+    from penstock.slurm.option_words import SbatchWords
 
 __all__ = ["RoomLine", "line_folder", "place_of"]
 

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.fronts.words import SbatchWords
+    from penstock.slurm.option_words import SbatchWords
 
 __all__ = ["PoolChoice", "pool_of"]
 

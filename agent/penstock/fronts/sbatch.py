@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from penstock.fronts.agent import tell_touched
@@ -12,9 +11,9 @@ from penstock.fronts.path import Refused, guarded
 from penstock.fronts.pooled import submit_to_pool
 from penstock.fronts.process import BY_FRONT, become, say
 from penstock.fronts.room import line_folder
-from penstock.fronts.script import PipedScript, script_lines, take_in
+from penstock.fronts.script import PipedScript, order_of, script_lines, take_in
 from penstock.fronts.submit import submit_once
-from penstock.fronts.words import SbatchWords, job_name, names_penstock, read_words, script_words, stage_name
+from penstock.slurm.option_words import SbatchWords, job_name, names_penstock, read_words, script_words, stage_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def front_sbatch(
         if code is not None:
             return code
     if line.ours or found.more:
-        _leave_to_penstock(words, environ, settings, line.ours or found.ours)
+        _leave_to_penstock(words, environ, settings, bool(line.ours) or found.ours)
     if line.several or found.options.several:
         become(real, words, guarded(real, environ))
     return submit_plain(real, line, found, environ, settings)
@@ -126,28 +125,15 @@ def _note(
     tell_touched(settings, environ, [job])
     import json
 
-    name = job_name(line, script, environ)
     try:
         known = {
             "job": job,
-            "name": name,
+            "name": job_name(line, script, environ),
             "stage": stage_name(line, script, environ),
             "at": time.time(),
             "dependency": "",
-            "order": _order(line, script, piped, name),
+            "order": order_of(line.words(), line, script, piped, environ),
         }
         keep(memory_folder(settings["own"], cluster_name(environ)), job, json.dumps(known))
     except (OSError, KeyError):  # a job that depends on it will not be followed with it
         return
-
-
-def _order(line: SbatchWords, script: SbatchWords, piped: PipedScript | None, name: str) -> dict[str, object]:
-    """How it can be submitted again (`penstock.workflow.state.Order`): what came through a pipe comes from standard
-    input then."""
-    words = line.words()
-    if piped is not None and line.script is not None:
-        place = len(line.options) + (line.rest[:1] == ["--"])
-        called = [] if line.has("job-name") or script.has("job-name") else [f"--job-name={name}"]
-        words = [*called, *words[:place], "/dev/stdin", *words[place + 1 :]]
-    content = None if piped is None else piped.content.decode(errors="replace")
-    return {"words": words, "workdir": os.getcwd(), "script": content}

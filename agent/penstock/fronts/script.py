@@ -10,9 +10,16 @@ import os
 import signal
 import stat
 
+from penstock.slurm.option_words import job_name
 from penstock.values.lines import split_lines
 
-__all__ = ["PipedScript", "own_lines", "script_lines", "script_path", "take_in"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.slurm.option_words import SbatchWords
+
+__all__ = ["PipedScript", "order_of", "own_lines", "script_lines", "script_path", "take_in"]
 
 _LONGEST_HEAD = 1_000_000  # characters of a script that are looked through for directives
 _PATIENCE = 60  # s until who puts a named pipe's text back gives up: sbatch has not opened it
@@ -127,3 +134,27 @@ def script_path(name: str, folder: str | None = None) -> str:
         if not os.path.isdir(found) and os.access(found, os.R_OK):
             return found
     return name
+
+
+def order_of(
+    words: Sequence[str],
+    line: SbatchWords,
+    script: SbatchWords,
+    piped: PipedScript | None,
+    environ: Mapping[str, str],
+    workdir: str | None = None,
+    stdin: bytes | None = None,
+) -> dict[str, object]:
+    """How a job can be submitted again (`penstock.workflow.state.Order`), as JSON-able values: `line`, submitted with
+    these `words`. What came through a pipe comes from standard input then."""
+    content = stdin if piped is None else piped.content
+    if piped is not None and line.script is not None:
+        place = len(words) - len(line.rest) + (line.rest[:1] == ["--"])
+        named = line.has("job-name") or script.has("job-name")
+        called = [] if named else [f"--job-name={job_name(line, script, environ)}"]
+        words = [*called, *words[:place], "/dev/stdin", *words[place + 1 :]]
+    return {
+        "words": list(words),
+        "workdir": workdir or os.getcwd(),
+        "script": None if content is None else content.decode(errors="replace"),
+    }

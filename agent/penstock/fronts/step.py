@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from penstock.slurm.minutes import minutes_of
 from penstock.slurm.name_patterns import NO_TASK, filled
-from penstock.slurm.option_table import NO_VALUE, VALUE
+from penstock.slurm.option_table import VALUE
+from penstock.slurm.option_words import options_in
 from penstock.slurm.srun_table import KINDS, LETTERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "POOL_JOB",
@@ -61,51 +62,20 @@ def read_words(words: Sequence[str]) -> StepWords:
     """The words after srun, as getopt_long reads them there: up to the first that is no option. Raises StepError."""
     found: list[tuple[str, str | None]] = []
     left = list(words)
-    while left and left[0].startswith("-") and left[0] != "-":
-        word = left.pop(0)
-        if word == "--":
-            break
-        if word.startswith("--"):
-            found.append(_long(word, left))
-        else:
-            found += _short(word, left)
-    return StepWords(found, left)
-
-
-def _long(word: str, left: list[str]) -> tuple[str, str | None]:
-    given, equals, value = word[2:].partition("=")
-    fitting = [given] if given in KINDS else [name for name in KINDS if name.startswith(given)]
-    if len(fitting) != 1:
-        text = f"unrecognized option '--{given}'" if not fitting else f"option '--{given}' is ambiguous"
-        raise StepError(f'srun: {text}\nTry "srun --help" for more information', _BAD_OPTION)
-    name = fitting[0]
-    if equals:
-        return name, value
-    return name, _next(left, f"--{given}") if KINDS[name] == VALUE else None
-
-
-def _short(word: str, left: list[str]) -> Iterable[tuple[str, str | None]]:
-    for place, letter in enumerate(word[1:], start=1):
-        if letter not in LETTERS:
-            text = f"srun: invalid option -- '{letter}'"
-            raise StepError(f'{text}\nTry "srun --help" for more information', _BAD_OPTION)
-        name = LETTERS[letter]
-        kind = KINDS[name]
-        if kind == NO_VALUE:
-            yield name, None
-            continue
-        value: str | None = word[place + 1 :] or None
+    for given, name, kind, value, _words in options_in(left, KINDS, LETTERS):
+        if name not in KINDS:
+            fitting = any(known.startswith(name) for known in KINDS)
+            what = f"option '{given}' is ambiguous" if fitting else f"unrecognized option '{given}'"
+            raise _bad(what if given.startswith("--") else f"invalid option -- '{name}'")
         if kind == VALUE and value is None:
-            value = _next(left, f"-- '{letter}'")
-        yield name, value
-        return
+            option = given if given.startswith("--") else f"-- '{given[1:]}'"
+            raise _bad(f"option '{option}' requires an argument")
+        found.append((name, value))
+    return StepWords(found, left[1:] if left[:1] == ["--"] else left)
 
 
-def _next(left: list[str], option: str) -> str:
-    if not left:
-        text = f"srun: option '{option}' requires an argument"
-        raise StepError(f'{text}\nTry "srun --help" for more information', _BAD_OPTION)
-    return left.pop(0)
+def _bad(text: str) -> StepError:
+    return StepError(f'srun: {text}\nTry "srun --help" for more information', _BAD_OPTION)
 
 
 class StepAsk:

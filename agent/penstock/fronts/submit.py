@@ -28,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.fronts.words import SbatchWords
+    from penstock.slurm.option_words import SbatchWords
 
 __all__ = ["SbatchAnswer", "submit_once"]
 
@@ -182,9 +182,7 @@ def _say_that_it_waits(why: str, patience: float) -> None:
 
 def _key(line: SbatchWords, script: SbatchWords, key: str, environ: Mapping[str, str]) -> str | None:
     others = any(environ.get(name) for name in ("SBATCH_CLUSTERS", "SLURM_CLUSTERS"))
-    if others or line.several or any(found.has("clusters", "cluster") for found in (line, script)):
-        return None
-    if script.several or script.rest[:1] in (["hetjob"], ["packjob"]):
+    if others or line.several or script.several or any(found.has("clusters", "cluster") for found in (line, script)):
         return None
     return key_option(line, script, key)
 

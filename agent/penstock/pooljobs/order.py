@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from penstock.fronts.words import SbatchWords, job_name, read_words, script_words
 from penstock.pool.model import PoolTask
 from penstock.pool.signals import signal_number
 from penstock.pool.terms import ArrayPlace, JobTerms
 from penstock.pooljobs.after import read_dependency
 from penstock.slurm.moments import parse_moment
-from penstock.slurm.option_table import untranslated
+from penstock.slurm.option_words import SbatchWords, job_name, read_words, script_words, untranslated
 from penstock.slurm.parse import ParseError, array_tasks, parse_limit
 from penstock.values.gres import asked_gres
 from penstock.values.lines import split_lines
@@ -26,7 +25,6 @@ from penstock.values.lines import split_lines
 __all__ = ["JobRequest", "NotForPools", "SbatchError", "export_of", "read_order", "script_content"]
 
 _MOST_TASKS: Final = 10_000
-_COMPONENTS: Final = ("hetjob", "packjob")
 # What has no meaning in a pool, and what has one.
 _PASSED_OVER = (
     "acctg-freq consolidate-segments contiguous cores-per-socket cpu-freq delay-boot distribution extra-node-info "
@@ -128,7 +126,7 @@ def read_order(request: JobRequest, first: int, script: str, environment: str, n
     line = read_words(request.words)
     lines = _lines(request)
     head = script_words(lines)
-    if line.several or head.several or head.script in _COMPONENTS:
+    if line.several or head.several:
         raise NotForPools("a job of several components cannot be a task of a pool")
     if head.script is not None:
         raise SbatchError(f"Invalid directive found in batch script: {head.script}")

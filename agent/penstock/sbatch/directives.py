@@ -21,15 +21,18 @@ from typing import Final
 from dmr.elastic import plans
 from penstock.errors import UserError
 from penstock.moldable.model import read_checkpoint, read_shapes
-from penstock.sbatch.options import OURS
-from penstock.slurm.option_table import head_lines, script_directives
+from penstock.slurm.option_words import OURS, head_lines
 from penstock.values.documents import show
 from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.workflow.model import NAME_PATTERN
 
-__all__ = ["Request", "Said", "parse_more", "read_directives", "request", "sbatch_lines"]
+__all__ = ["KEYS", "Request", "Said", "own_options", "parse_more", "read_directives", "request"]
 
-_OURS: Final = re.compile(r"#PENSTOCK(?=\s|$)(.*)", re.DOTALL)
+KEYS: Final = (
+    "workflow", "stage", "after", "checkpoint", "elastic", "expect", "malleable", "moldable", "more", "strategy"
+)  # fmt: skip
+"""What may be said, in lines of the script and as options."""
+_LINE: Final = re.compile(r"#PENSTOCK(?=\s|$)(.*)", re.DOTALL)
 _MOST: Final = 2**31 - 1
 _PROCESSES: Final = re.compile(r"[0-9]{1,10}", re.ASCII)  # more digits than int() reads are none
 
@@ -68,7 +71,7 @@ def read_directives(lines: Iterable[str], source: str) -> dict[str, Said]:
     """The `#PENSTOCK` values of a script. Raises UserError naming its line."""
     found: dict[str, Said] = {}
     for number, line in head_lines(lines):
-        match = _OURS.fullmatch(line)
+        match = _LINE.fullmatch(line)
         if match is None:
             continue
         where = f"{source}:{number}"
@@ -77,13 +80,13 @@ def read_directives(lines: Iterable[str], source: str) -> dict[str, Said]:
         except ValueError as e:
             raise UserError(f"{where}: #PENSTOCK cannot be read: {e}") from e
         if not words:
-            raise UserError(f"{where}: #PENSTOCK says nothing; it takes {', '.join(f'{key}=' for key in OURS)}")
+            raise UserError(f"{where}: #PENSTOCK says nothing; it takes {', '.join(f'{key}=' for key in KEYS)}")
         for word in words:
             key, equals, value = word.partition("=")
-            if key not in OURS:
-                near = difflib.get_close_matches(key, OURS, 1)
+            if key not in KEYS:
+                near = difflib.get_close_matches(key, KEYS, 1)
                 hint = f"; did you mean {near[0]}=?" if near else ""
-                known = ", ".join(f"{name}=" for name in OURS)
+                known = ", ".join(f"{name}=" for name in KEYS)
                 raise UserError(f"{where}: #PENSTOCK takes {known} and not {show(word)}{hint}")
             if not equals:
                 raise UserError(f"{where}: #PENSTOCK {key} needs a value: {key}=...")
@@ -93,9 +96,21 @@ def read_directives(lines: Iterable[str], source: str) -> dict[str, Said]:
     return found
 
 
-def sbatch_lines(lines: Iterable[str]) -> list[str]:
-    """The words of a script's `#SBATCH` lines, as far as they can be read; sbatch itself will judge them."""
-    return [word for _number, words in script_directives(lines) for word in words or ()]
+def own_options(options: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """Penstock's own options of a command line (`SbatchWords.ours`), by their names. Raises UserError for a wrong
+    one."""
+    found: dict[str, str] = {}
+    for key, value in options:
+        if key not in KEYS:
+            near = difflib.get_close_matches(key, KEYS, 1)
+            hint = f"; did you mean {OURS}{near[0]}?" if near else ""
+            raise UserError(f"{OURS}{key} is not an option (there are: {', '.join(KEYS)}){hint}")
+        if value is None:
+            raise UserError(f"{OURS}{key} needs a value: {OURS}{key}=...")
+        if key in found:
+            raise UserError(f"{OURS}{key} is given twice")
+        found[key] = value
+    return found
 
 
 def request(ours: Mapping[str, str], script: Mapping[str, Said], name: str | None) -> Request:

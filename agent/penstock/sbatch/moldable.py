@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from penstock.errors import UserError
 from penstock.sbatch.directives import Request
-from penstock.sbatch.options import CommandLine
+from penstock.slurm.option_words import SbatchWords
 
 __all__ = ["moldable", "shaped"]
 
@@ -21,7 +21,7 @@ _WHOLE = re.compile(r"[0-9]{1,10}", re.ASCII)
 _SAYS = ("nodes", "ntasks", "gpus", "nodelist", "nodefile")
 
 
-def moldable(asked: Request, line: CommandLine, script: CommandLine, environ: Mapping[str, str]) -> tuple[str, ...]:
+def moldable(asked: Request, line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Options that let a malleable job start on whatever is free between its smallest and its preferred size (its
     largest, where it has none).
 
@@ -49,7 +49,7 @@ def moldable(asked: Request, line: CommandLine, script: CommandLine, environ: Ma
 _FIXED = ("ntasks", "ntasks-per-node", "gpus", "nodelist", "nodefile", "array", "no-requeue")
 
 
-def shaped(asked: Request, line: CommandLine, script: CommandLine) -> bool:
+def shaped(asked: Request, line: SbatchWords, script: SbatchWords) -> bool:
     """Whether a moldable job's shape is to be chosen: not where the command line itself says nodes or time. UserError
     for what would hold it to one size, or to its first number of tasks."""
     if asked.moldable is None:

@@ -19,7 +19,7 @@ from penstock.fronts.process import become, first_environment
 from penstock.fronts.room import line_folder
 from penstock.fronts.script import own_lines, script_lines, script_path
 from penstock.fronts.submit import SbatchAnswer, submit_once
-from penstock.fronts.words import SbatchWords, read_words, script_words
+from penstock.slurm.option_words import SbatchWords, read_words, script_words
 from penstock.slurm.parse import ParseError, parse_time
 from penstock.values.lines import split_lines
 

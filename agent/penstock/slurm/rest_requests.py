@@ -16,7 +16,7 @@ from penstock.errors import Infeasible, UserError
 from penstock.slurm.moments import parse_moment
 from penstock.slurm.parse import ParseError, format_minutes, parse_amount
 from penstock.slurm.rest_versions import DataVersion
-from penstock.slurm.sbatch_options import DECIDED, SbatchOption, read_options, script_words
+from penstock.slurm.sbatch_options import DECIDED, Option, read_options, script_words
 from penstock.values.lines import split_lines
 
 __all__ = [
@@ -251,7 +251,7 @@ def handed_on(environment: Mapping[str, str]) -> dict[str, str]:
 # -- sbatch's options --------------------------------------------------------------------------------------------
 
 
-def _options(spec: JobSpec) -> list[SbatchOption]:
+def _options(spec: JobSpec) -> list[Option]:
     """Those of the script first, so that those of the job count before them."""
     try:
         words = [words for _, words in script_words(split_lines(spec.script))]
@@ -261,7 +261,7 @@ def _options(spec: JobSpec) -> list[SbatchOption]:
         raise Infeasible(str(error)) from error
 
 
-def _from_options(options: Sequence[SbatchOption], version: DataVersion, now: float) -> Fields:
+def _from_options(options: Sequence[Option], version: DataVersion, now: float) -> Fields:
     job: Fields = {}
     asked: dict[str, str] = {}
     special: Mapping[str, Callable[[str], Fields]] = {
@@ -269,8 +269,8 @@ def _from_options(options: Sequence[SbatchOption], version: DataVersion, now: fl
         "hold": lambda _: {"hold": True},
         "nice": lambda value: {"nice": _whole("nice", value or "100")},
     }
-    for option in options:
-        name, value = option.name, option.value or ""
+    for name, said in options:
+        value = said or ""
         if name in _SAID:
             continue
         if name in special:

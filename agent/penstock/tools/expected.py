@@ -28,13 +28,13 @@ def geometry_of_script(script: str) -> dict[str, Any]:
     """What a script's `#SBATCH` lines ask for, as far as a wait depends on it. Raises UserError for a wrong line."""
     found: dict[str, Any] = {"nodes": 1, "time_limit": _HOUR, "partition": "", "qos": ""}
     for _number, words in script_words(split_lines(script)):
-        for option in read_options(words):
-            value = option.value or ""
-            if option.name in _KEYS:
-                found[_KEYS[option.name]] = value
-            elif option.name == "nodes" and value.isdecimal() and int(value):
+        for name, said in read_options(words):
+            value = said or ""
+            if name in _KEYS:
+                found[_KEYS[name]] = value
+            elif name == "nodes" and value.isdecimal() and int(value):
                 found["nodes"] = int(value)
-            elif option.name == "time" and (minutes := minutes_of(value)):
+            elif name == "time" and (minutes := minutes_of(value)):
                 found["time_limit"] = minutes * 60
     return found
 

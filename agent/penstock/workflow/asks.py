@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from penstock.errors import UserError
 from penstock.slurm.hostlist import ParseError, asked_hosts
-from penstock.slurm.sbatch_options import SbatchOption, read_options, script_words, untranslated
+from penstock.slurm.option_words import untranslated
+from penstock.slurm.sbatch_options import Option, option_word, read_options, script_words
 
 __all__ = [
     "FIELDS",
@@ -87,8 +88,8 @@ class Asks:
             try:
                 for option in read_options([word]):
                     _check_raw(option)
-                    if option.name in FIELDS:
-                        raise UserError(f"--{option.name} is kept as {FIELDS[option.name]!r}")
+                    if option[0] in FIELDS:
+                        raise UserError(f"--{option[0]} is kept as {FIELDS[option[0]]!r}")
             except UserError as error:
                 raise UserError(f"{where}.sbatch: {error}") from error
 
@@ -177,10 +178,10 @@ def script_says(lines: Sequence[str]) -> ScriptSays:
     for number, words in script_words(lines):
         try:
             for option in read_options(words):
-                if option.name in _LEFT_OUT:
-                    left_out[f"--{option.name}"] = None
-                elif option.name in _KEYS:
-                    said[_KEYS[option.name]] = _valued(option)
+                if option[0] in _LEFT_OUT:
+                    left_out[f"--{option[0]}"] = None
+                elif option[0] in _KEYS:
+                    said[_KEYS[option[0]]] = _valued(option)
                 else:
                     asks = _with(asks, option)
         except UserError as error:
@@ -197,29 +198,32 @@ def with_raw(asks: Asks, words: Sequence[str]) -> Asks:
     return asks
 
 
-def _with(asks: Asks, option: SbatchOption) -> Asks:
-    if option.name in FIELDS:
-        named: dict[str, Any] = {FIELDS[option.name]: _valued(option)}
+def _with(asks: Asks, option: Option) -> Asks:
+    name, _value = option
+    if name in FIELDS:
+        named: dict[str, Any] = {FIELDS[name]: _valued(option)}
         return replace(asks, **named)
     _check_raw(option)
     # One option of a kind: the last one counts, as with sbatch.
-    others = tuple(word for word in asks.options if read_options([word])[0].name != option.name)
-    return replace(asks, options=(*others, option.word))
+    others = tuple(word for word in asks.options if read_options([word])[0][0] != name)
+    return replace(asks, options=(*others, option_word(option)))
 
 
-def _valued(option: SbatchOption) -> str:
-    if not option.value:
-        raise UserError(f"--{option.name} needs a value")
-    return option.value
+def _valued(option: Option) -> str:
+    name, value = option
+    if not value:
+        raise UserError(f"--{name} needs a value")
+    return value
 
 
-def _check_raw(option: SbatchOption) -> None:
-    if option.name in _KEYS:
-        raise UserError(f"--{option.name} has a key of its own, {_KEYS[option.name]!r}")
-    if option.name in _REFUSED:
-        raise UserError(f"--{option.name} cannot be asked for here: {_REFUSED[option.name]}")
-    if option.value is not None and _CONTROL.search(option.value):
-        raise UserError(f"--{option.name} must be one line of text")
+def _check_raw(option: Option) -> None:
+    name, value = option
+    if name in _KEYS:
+        raise UserError(f"--{name} has a key of its own, {_KEYS[name]!r}")
+    if name in _REFUSED:
+        raise UserError(f"--{name} cannot be asked for here: {_REFUSED[name]}")
+    if value is not None and _CONTROL.search(value):
+        raise UserError(f"--{name} must be one line of text")
 
 
 # -- several stages in one job -----------------------------------------------------------------------------------------

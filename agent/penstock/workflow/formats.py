@@ -43,7 +43,7 @@ from pydantic import Field, model_validator
 
 from penstock.errors import UserError
 from penstock.slurm.hostlist import ParseError
-from penstock.slurm.option_table import head_lines
+from penstock.slurm.option_words import head_lines
 from penstock.slurm.parse import parse_limit
 from penstock.values.documents import MAX_BYTES, as_written, flat, parse_yaml, show
 from penstock.values.lines import split_lines

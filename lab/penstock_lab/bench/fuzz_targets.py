@@ -27,9 +27,9 @@ from penstock.pool.taskfile import read_tasks
 from penstock.provision.queuefile import parse_queue
 from penstock.provision.session import Session
 from penstock.provision.sites import Hello
-from penstock.sbatch import directives, moldable, options
+from penstock.sbatch import directives, moldable
 from penstock.sites.file import read_sites
-from penstock.slurm import parse, records, refusals
+from penstock.slurm import option_words, parse, records, refusals
 from penstock.slurm.parse import ParseError
 from penstock.slurm.texts import texts_from_json
 from penstock.state.store import Store
@@ -366,17 +366,17 @@ srun ./merge
 
 
 def command_line(data: bytes) -> None:
-    line = options.parse(data.decode("utf-8", "surrogateescape").split("\0"))
+    line = option_words.read_words(data.decode("utf-8", "surrogateescape").split("\0"))
     line.without("hold")
-    asked = directives.request(line.ours, {}, line.value("job-name"))
-    moldable.moldable(asked, line, options.CommandLine(), {})
+    asked = directives.request(directives.own_options(line.ours), {}, line.value("job-name"))
+    moldable.moldable(asked, line, option_words.SbatchWords(), {})
 
 
 def script(data: bytes) -> None:
     lines = text(data).splitlines()
-    theirs = options.parse(directives.sbatch_lines(lines))
+    theirs = option_words.script_words(lines)
     asked = directives.request({}, directives.read_directives(lines, "a.sh"), "name")
-    moldable.moldable(asked, options.CommandLine(), theirs, {"DMR_RANKS_PER_NODE": "9" * 50})
+    moldable.moldable(asked, option_words.SbatchWords(), theirs, {"DMR_RANKS_PER_NODE": "9" * 50})
 
 
 # -- what Slurm's commands write -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.errors import UserError
-from penstock.slurm.sbatch_options import SbatchOption, read_options
+from penstock.slurm.sbatch_options import Option, read_options
 from penstock.values.gres import Gres, asked_gres
 
 __all__ = ["BOUNDS", "JobNeeds", "needs_of", "open_resources", "sbatch_options", "unknown", "unreachable_text"]
@@ -193,7 +193,7 @@ def _gpu_words(resources: Mapping[str, Any]) -> list[str]:
     return [f"--gpus={model}:{count}" if model else f"--gpus={count}"]
 
 
-def _extra(resources: Mapping[str, Any]) -> tuple[list[str], tuple[SbatchOption, ...]]:
+def _extra(resources: Mapping[str, Any]) -> tuple[list[str], list[Option]]:
     """The words of `slurm_extra`, and the options that they are. Raises ValueError."""
     text = str(resources.get("slurm_extra") or "")
     try:
@@ -205,19 +205,19 @@ def _extra(resources: Mapping[str, Any]) -> tuple[list[str], tuple[SbatchOption,
 
 def _extra_words(resources: Mapping[str, Any]) -> list[str]:
     words, options = _extra(resources)
-    for option in options:
-        if option.name in _OURS:
-            raise ValueError(f"slurm_extra may not have --{option.name}: the executor says it itself, leave it out")
-        if option.name in _INSTEAD:
-            hint = f"say the resource {_INSTEAD[option.name]} instead"
-            raise ValueError(f"slurm_extra may not have --{option.name}: {hint}")
+    for name, _value in options:
+        if name in _OURS:
+            raise ValueError(f"slurm_extra may not have --{name}: the executor says it itself, leave it out")
+        if name in _INSTEAD:
+            hint = f"say the resource {_INSTEAD[name]} instead"
+            raise ValueError(f"slurm_extra may not have --{name}: {hint}")
     return words
 
 
 def _is_of_nodes(resources: Mapping[str, Any]) -> bool:
     """Whether `slurm_extra` asks for what a pool does not know of."""
     try:
-        return any(option.name not in _OF_NO_NODE for option in _extra(resources)[1])
+        return any(name not in _OF_NO_NODE for name, _value in _extra(resources)[1])
     except ValueError:  # said where it becomes options of sbatch
         return True
 

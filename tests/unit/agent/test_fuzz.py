@@ -13,8 +13,9 @@ from penstock.api import ReservationSpec
 from penstock.errors import ConfigError, UserError
 from penstock.holding import requests
 from penstock.pool.taskfile import read_tasks
-from penstock.sbatch import directives, moldable, options
+from penstock.sbatch import directives, moldable
 from penstock.slurm import records
+from penstock.slurm.option_words import SbatchWords
 from penstock.workflow.model import workflow_from_dict, workflow_to_dict
 from penstock_lab.bench import fuzz, fuzz_targets
 
@@ -85,7 +86,7 @@ def test_figures_that_are_no_numbers_of_processes(figures):
         with pytest.raises(UserError, match="malleable"):
             directives.request({"malleable": said}, {}, None)
     asked = directives.request({"malleable": "1:8"}, {}, None)
-    line = options.CommandLine()
+    line = SbatchWords()
     assert moldable.moldable(asked, line, line, {"DMR_RANKS_PER_NODE": figures}) == ("--nodes=1-8",)
 
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import UserError
 from penstock.fronts import again, once
 from penstock.fronts.once import (
     DONE,
@@ -23,62 +22,7 @@ from penstock.fronts.once import (
     patience,
     said_of,
 )
-from penstock.fronts.words import SbatchWords, job_name, names_penstock, read_words, script_words, stage_name
-from penstock.sbatch.options import parse
-
-SAMPLES = (
-    "-H|-J|x|--job-name=a|--comment|--comment=b|-Jname|-HQ|-aH|--array|1-3|--|-|:|s.sh|--depend=afterok:1|-d|-M"
-    "|--wait|--parsable|-vvN2|--nonsense|--nons=1|--c|--mem|1G|-k1|--nice|--nice=5|--penstock-workflow=w"
-)
-WORDS = st.lists(st.sampled_from(SAMPLES.split("|")) | st.text(max_size=4), max_size=7)
-
-
-@given(WORDS)
-def test_words_are_read_as_penstock_sbatch_reads_them(words):
-    ours = read_words(words)
-    try:
-        theirs = parse(words)
-    except UserError:
-        assert ours.ours
-        return
-    if not ours.ours:
-        assert ours.words() == words == list(theirs.words())
-        assert ours.found == [(option.name, option.value) for option in theirs.found]
-        assert (ours.script, ours.several, ours.rest) == (theirs.script, theirs.several, list(theirs.rest))
-    assert ours.ours == bool(theirs.ours)
-
-
-def test_a_scripts_lines():
-    lines = [
-        "#!/bin/sh",
-        "#SBATCH -t 1 # comment",
-        '#SBATCH --comment="a b"',
-        "",
-        "#SBATCH -d 'open",
-        "true",
-        "#SBATCH -H",
-    ]
-    assert script_words(lines).found == [("time", "1"), ("comment", "a b")]
-    assert script_words(["#SBATCH hetjob"]).rest == ["hetjob"]
-    assert names_penstock(["#!/bin/sh", "#PENSTOCK workflow=w"])
-    assert not names_penstock(["#!/bin/sh", "true", "#PENSTOCK workflow=w"])
-
-
-@pytest.mark.parametrize(
-    ("words", "environ", "name", "stage"),
-    [
-        (["a/b.c.sh"], {}, "b.c.sh", "b.c"),
-        (["-J", "x", "b.sh"], {"SBATCH_JOB_NAME": "y"}, "x", "x"),
-        (["b.sh"], {"SBATCH_JOB_NAME": "y"}, "y", "y"),
-        (["--wrap", "true"], {}, "wrap", "wrap"),
-        ([], {}, "sbatch", "sbatch"),
-    ],
-)
-def test_what_a_job_is_called(words, environ, name, stage):
-    line = read_words(words)
-    assert job_name(line, SbatchWords(), environ) == name
-    assert stage_name(line, SbatchWords(), environ) == stage
-
+from penstock.slurm.option_words import SbatchWords, read_words, script_words
 
 # -- the key -----------------------------------------------------------------------------------------------------------
 

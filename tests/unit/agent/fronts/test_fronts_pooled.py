@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from penstock.fronts.divide import FIRST_JOB, divided
 from penstock.fronts.pools import DOOR
 from penstock.fronts.rules import pool_of
-from penstock.fronts.words import read_words, script_words
 from penstock.pool.terms import FIRST_JOB as FIRST_OF_POOLS
 from penstock.slurm.minutes import minutes_of
+from penstock.slurm.option_words import read_words, script_words
 from penstock.slurm.parse import ParseError, parse_limit
 
 P = 5_000_000_001

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cli.stages import options_of
 from penstock.errors import UserError
 from penstock.fronts.script import PipedScript, script_lines
-from penstock.fronts.words import script_words
 from penstock.pool.terms import FIRST_JOB
 from penstock.pooljobs.order import JobRequest, NotForPools, SbatchError, export_of, read_order
 from penstock.sbatch.directives import read_directives
 from penstock.slurm import sbatch_options
+from penstock.slurm.option_words import script_words
 from penstock.tools.expected import geometry_of_script
 from penstock.values.lines import split_lines
 from penstock.workflow.asks import script_says
@@ -61,7 +60,6 @@ class TestALineEndsAtALineFeedAlone:
         path.write_text(SCRIPT.format(end=end, word=word), newline="")
         for lines in (script_lines(str(path)), PipedScript(path.read_bytes(), None).lines):
             assert script_words(lines).value("array") == "0-1"
-            assert options_of(lines).value("array") == "0-1"
             assert sbatch_options.script_words(lines)[1] == (4, ["--mem=500", "--array=0-1"])
         assert geometry_of_script(path.read_bytes().decode())["time_limit"] == 60.0
 

@@ -16,7 +16,7 @@ from malleable_cases import CASES, LEFT_ALONE, Case
 from penstock.errors import UserError
 from penstock.sbatch.directives import Request, Said, read_directives, request
 from penstock.sbatch.moldable import moldable
-from penstock.sbatch.options import CommandLine, parse
+from penstock.slurm.option_words import SbatchWords, read_words
 from places import PROJECT
 
 pytest.importorskip("lupa", reason="no lupa here, which brings Lua (pip install lupa)")
@@ -73,7 +73,7 @@ def fields_of(options: tuple[str, ...]) -> dict[str, object]:
         "nodes": ("min_nodes", int),
         "nodelist": ("req_nodes", str),
     }
-    return {names[o.name][0]: names[o.name][1](o.value or "") for o in parse(options).found}
+    return {names[name][0]: names[name][1](value or "") for name, value in read_words(options).found}
 
 
 def asked(case: Case) -> Request:
@@ -82,7 +82,7 @@ def asked(case: Case) -> Request:
     if case.forced:
         found["malleable"] = Said(case.forced, "DMR_SIZES")
     said = request({}, {key: value for key, value in found.items() if key == "malleable"}, None)
-    moldable(said, parse(case.options), CommandLine(), {})
+    moldable(said, read_words(case.options), SbatchWords(), {})
     return said
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import UserError
-from penstock.sbatch.directives import Request, Said, read_directives, request, sbatch_lines
+from penstock.sbatch.directives import Request, Said, own_options, read_directives, request
+from penstock.slurm.option_words import read_words, script_words
 
 SCRIPT = """#!/bin/bash
 #SBATCH -N4 --job-name="a b"  # a comment
@@ -29,7 +30,7 @@ def asked(script: str, name: str | None = None, **ours: str) -> Request:
 
 def test_lines_count_up_to_the_first_command():
     assert asked(SCRIPT) == Request("mosaic", "merge", ("project", "mask"), 2400.0)
-    assert sbatch_lines(SCRIPT.splitlines()) == ["-N4", "--job-name=a b", "--hold"]
+    assert script_words(SCRIPT.splitlines()).options == ["-N4", "--job-name=a b", "--hold"]
 
 
 def test_where_each_value_stands_is_kept():
@@ -114,4 +115,17 @@ def test_no_script_breaks_it(text):
         asked(f"#PENSTOCK {text}")
     except UserError as e:
         assert str(e).startswith("job.sh:1: ") or "\n" in text or "\r" in text or not text.isprintable()
-    sbatch_lines(f"#SBATCH {text}".splitlines())
+    script_words(f"#SBATCH {text}".splitlines())
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--penstock-workflw=x"], "did you mean --penstock-workflow?"),
+        (["--penstock-stage"], "--penstock-stage needs a value"),
+        (["--penstock-stage=a", "--penstock-stage", "b"], "--penstock-stage is given twice"),
+    ],
+)
+def test_ours_that_are_wrong(words, text):
+    with pytest.raises(UserError, match=text.replace("?", r"\?")):
+        own_options(read_words(words).ours)

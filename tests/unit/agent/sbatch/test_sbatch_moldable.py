@@ -5,11 +5,11 @@ import pytest
 from penstock.errors import UserError
 from penstock.sbatch.directives import Request
 from penstock.sbatch.moldable import moldable, shaped
-from penstock.sbatch.options import CommandLine, parse
+from penstock.slurm.option_words import SbatchWords, read_words, script_words
 
 
 def options(malleable, command=(), script=(), environ=None):
-    return moldable(Request(malleable=malleable), parse([*command]), parse([*script]), environ or {})
+    return moldable(Request(malleable=malleable), read_words([*command]), read_words([*script]), environ or {})
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_what_the_user_says_counts(command, script, environ):
 
 
 def test_an_elastic_job_starts_as_small_as_it_may_be():
-    assert moldable(Request(elastic="2:8"), parse([]), parse([]), {}) == ("--nodes=2",)
-    assert moldable(Request(elastic="2:8"), parse(["-N3"]), parse([]), {}) == ()
+    assert moldable(Request(elastic="2:8"), read_words([]), read_words([]), {}) == ("--nodes=2",)
+    assert moldable(Request(elastic="2:8"), read_words(["-N3"]), read_words([]), {}) == ()
 
 
 def test_only_malleable_jobs():
-    assert moldable(Request(), CommandLine(), CommandLine(), {}) == ()
-    assert moldable(Request(malleable="2:8"), CommandLine(several=True), CommandLine(), {}) == ()
+    assert moldable(Request(), SbatchWords(), SbatchWords(), {}) == ()
+    assert moldable(Request(malleable="2:8"), script_words(["#SBATCH -N1", "#SBATCH hetjob"]), SbatchWords(), {}) == ()
 
 
 def test_a_size_that_fills_no_nodes():
@@ -64,10 +64,10 @@ SAVING = Request(moldable="2:8h,4:4h", checkpoint="USR1:x")
 
 
 def test_the_shape_is_chosen_unless_the_command_line_says_it():
-    assert shaped(SHAPED, parse(["job.sh"]), parse(["-N8", "-t60", "--requeue"]))
-    assert not shaped(SHAPED, parse(["-N2"]), CommandLine())
-    assert not shaped(SHAPED, parse(["--time=60"]), CommandLine())
-    assert not shaped(Request(malleable="2:8"), parse([]), CommandLine())
+    assert shaped(SHAPED, read_words(["job.sh"]), read_words(["-N8", "-t60", "--requeue"]))
+    assert not shaped(SHAPED, read_words(["-N2"]), SbatchWords())
+    assert not shaped(SHAPED, read_words(["--time=60"]), SbatchWords())
+    assert not shaped(Request(malleable="2:8"), read_words([]), SbatchWords())
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_shape_is_chosen_unless_the_command_line_says_it():
     ],
 )
 def test_what_holds_a_job_to_one_size_is_refused(asked, script, text):
-    for line, lines in ((parse([]), parse(script)), (parse(script), parse([]))):
+    for line, lines in ((read_words([]), read_words(script)), (read_words(script), read_words([]))):
         with pytest.raises(UserError, match=text):
             shaped(asked, line, lines)
-    assert shaped(SHAPED, parse(["--no-requeue"]), CommandLine())
+    assert shaped(SHAPED, read_words(["--no-requeue"]), SbatchWords())
