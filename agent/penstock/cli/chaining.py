@@ -19,7 +19,7 @@ from penstock.errors import LeftAlone, PenstockError
 from penstock.sbatch.remembered import Remembered, SubmittedJobs, cluster_name
 from penstock.sbatch.submission import as_seen, in_queue
 from penstock.slurm.dependencies import jobs_named, renamed, singleton
-from penstock.slurm.option_words import SbatchWords
+from penstock.slurm.option_words import SbatchWords, elsewhere
 from penstock.state.ownership import acts_path
 
 __all__ = ["Chaining", "dependency_of", "followable"]
@@ -36,12 +36,10 @@ def dependency_of(line: SbatchWords, script: SbatchWords) -> str:
 
 def followable(line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> bool:
     """Whether sbatch will name one job of this cluster."""
-    if line.several or script.several:
-        return False
-    if any(environ.get(name) for name in ("SBATCH_CLUSTERS", "SLURM_CLUSTERS")):
+    if line.several or script.several or elsewhere(line, script, environ):
         return False
     # Without -Q sbatch would say more than it was asked to.
-    return not any(found.has(name) for found in (line, script) for name in ("clusters", "cluster", "quiet"))
+    return not (line.has("quiet") or script.has("quiet"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ import asyncio
 import os
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from penstock.api import JobSpec, Partition
+from penstock.api import Partition
 from penstock.cli.backends import backend_of, cancel_all
 from penstock.cli.door import ask_or_leave, plan_stages
 from penstock.cli.keeping import KEEPS_BACK, check_agent
@@ -16,8 +17,7 @@ from penstock.config import Config
 from penstock.core.acts import KnownJob
 from penstock.errors import PenstockError
 from penstock.sbatch.submission import as_seen, submit
-from penstock.slurm.parse import format_minutes
-from penstock.slurm.sbatch_options import asked_words
+from penstock.slurm.sbatch_options import spec_words
 from penstock.workflow.checks import check_against, check_units
 from penstock.workflow.cuts import place_units
 from penstock.workflow.model import Workflow
@@ -65,7 +65,11 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
     try:
         for unit, stage in zip(units, stages, strict=True):
             spec = job_spec(workflow, unit, token, 1, ())
-            words, script = sbatch_words(spec), with_exports(spec.script, spec.environment)
+            # The agent may have to put back what was started too early; when a stage fails, those after it must stay.
+            words, script = (
+                spec_words(replace(spec, requeue=True), spec.workdir),
+                with_exports(spec.script, spec.environment),
+            )
             behind = [str(jobs[parent]) for parent in stage["after"]]
             added = [KEEPS_BACK, *([f"--dependency=afterok:{':'.join(behind)}"] if behind else []), "--parsable"]
             done = submit([*words, *added], script.encode(), {})
@@ -82,22 +86,6 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
         asyncio.run(cancel_all(config, sent))
         raise
     return None if answer is None else int(answer["run"])
-
-
-def sbatch_words(spec: JobSpec) -> list[str]:
-    """sbatch's options for a job of a workflow file; its script comes from standard input."""
-    words = [*asked_words(spec), f"--job-name={spec.name}", f"--nodes={spec.nodes}"]
-    words.append(f"--time={format_minutes(spec.time_limit)}")
-    # The agent may have to put back what was started too early, and when a stage fails, those after it must stay.
-    words += ["--requeue", "--kill-on-invalid-dep=no", "--ignore-pbs"]
-    for option, value in (("partition", spec.partition), ("account", spec.account), ("qos", spec.qos)):
-        if value:
-            words.append(f"--{option}={value}")
-    if spec.workdir:
-        words.append(f"--chdir={spec.workdir}")
-    if spec.exclude:
-        words.append(f"--exclude={','.join(spec.exclude)}")
-    return words
 
 
 async def _partitions(config: Config) -> Sequence[Partition]:

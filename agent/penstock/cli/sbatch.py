@@ -34,7 +34,7 @@ from penstock.off.handing import let_go
 from penstock.sbatch.directives import Request, own_options, read_directives, request
 from penstock.sbatch.moldable import shaped
 from penstock.sbatch.submission import explain, hand_on, pass_on
-from penstock.slurm.option_words import SbatchWords, job_name, read_words, script_words
+from penstock.slurm.option_words import SbatchWords, job_name, read_words, script_words, value_of
 from penstock.workflow.state import Kept
 
 __all__ = ["sbatch"]
@@ -105,7 +105,7 @@ def sbatch(words: tuple[str, ...]) -> None:
     config = load()
     with contextlib.suppress(ConfigError):  # which is said where it matters
         keep_settings(first_environment(), front_settings(config))
-    environment = _environment(config, asked, line)
+    environment = _environment(config, asked, line, script)
     if asked.workflow is None:
         raise click.exceptions.Exit(_plain(config, asked, line, script, piped, environment))
     placed = submit_stage(config, asked, line, script, piped, environment)
@@ -163,7 +163,7 @@ def _plain(
     return done.end()
 
 
-def _environment(config: Config, asked: Request, line: SbatchWords) -> dict[str, str]:
+def _environment(config: Config, asked: Request, line: SbatchWords, script: SbatchWords) -> dict[str, str]:
     """What the job finds in its environment besides the user's."""
     found: dict[str, str] = {}
     if asked.workflow is not None and asked.stage is not None:
@@ -177,7 +177,7 @@ def _environment(config: Config, asked: Request, line: SbatchWords) -> dict[str,
             found |= {**ask_agent(config, "env"), **sizes}
         except AgentUnavailable as e:
             click.echo(f"penstock: the job will keep its size: {why_silent(config, e)}", err=True)
-        exported = line.value("export") or os.environ.get("SBATCH_EXPORT") or "ALL"
+        exported = value_of("export", line, script, os.environ) or "ALL"
         if "ALL" not in exported.split(","):
             click.echo(f"penstock: the job will keep its size: --export={exported} keeps DMR_AGENT from it", err=True)
     return found

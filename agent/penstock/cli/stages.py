@@ -25,7 +25,7 @@ from penstock.sbatch.directives import Request
 from penstock.sbatch.moldable import moldable
 from penstock.sbatch.submission import Submitted, as_seen, submit
 from penstock.slurm.dependencies import renamed
-from penstock.slurm.option_words import SbatchWords, given_name, job_name, read_words, script_words
+from penstock.slurm.option_words import SbatchWords, elsewhere, given_name, job_name, read_words, script_words, value_of
 from penstock.slurm.parse import ParseError
 from penstock.values.lines import split_lines
 from penstock.workflow.state import Kept, StageRun, WorkflowRun
@@ -157,7 +157,7 @@ def submit_stage(
     """
     if line.several or script.several:
         raise UserError("a job of several components (:) cannot be a stage of a workflow")
-    if line.has("clusters") or line.has("cluster") or script.has("clusters") or os.environ.get("SBATCH_CLUSTERS"):
+    if elsewhere(line, script, os.environ):
         raise UserError("a stage of a workflow cannot be sent to another cluster (--clusters)")
     stage: dict[str, Any] = {"name": asked.stage, "job": 0, "after": list(asked.after), "expect": asked.expect}
     stage["free"] = not asked.chosen
@@ -254,7 +254,7 @@ def submit_again(config: Config, run: WorkflowRun, stage: StageRun, moved: Mappi
 
 def _tasks_left(config: Config, line: SbatchWords, script: SbatchWords, stage: StageRun) -> str | None:
     """The tasks of a stage's array that are to run again; None: it is no array, or has not begun."""
-    array = line.value("array") or os.environ.get("SBATCH_ARRAY_INX") or script.value("array")
+    array = value_of("array", line, script, os.environ)
     if array is None or stage.job is None or stage.start is None:
         return None
     try:

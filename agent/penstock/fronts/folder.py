@@ -47,7 +47,6 @@ MODULES: Final = (
     "slurm/name_patterns.py",
     "slurm/option_table.py",
     "slurm/option_words.py",
-    "slurm/srun_table.py",
     "values/__init__.py",
     "values/lines.py",
 )

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import time
 
+from penstock.slurm.option_words import value_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,8 +34,7 @@ def place_of(line: SbatchWords, script: SbatchWords, environ: Mapping[str, str])
 
     found = []
     for name in ("account", "qos", "partition"):
-        given = line.value(name) if line.has(name) else environ.get(f"SBATCH_{name.upper()}") or script.value(name)
-        found.append(given or "")
+        found.append(value_of(name, line, script, environ) or "")
     return f"{binascii.crc32(chr(10).join(found).encode(errors='surrogateescape')):08x}"
 
 

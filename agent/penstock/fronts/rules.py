@@ -7,6 +7,7 @@ By their partition: `-p penstock`, or `-p penstock-NAME` for another pool than `
 from __future__ import annotations
 
 from penstock.slurm.minutes import minutes_of
+from penstock.slurm.option_words import value_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,11 +34,8 @@ def pool_of(
 ) -> PoolChoice | None:
     """The pool that a submission goes to; None for none. `settings`: `pool_partition`, and `pool_below` in minutes."""
 
-    def said(option: str, variable: str) -> str:
-        return line.value(option) or environ.get(variable) or head.value(option) or ""
-
     named = settings.get("pool_partition", "")
-    partition = said("partition", "SBATCH_PARTITION")
+    partition = value_of("partition", line, head, environ) or ""
     if named and partition == named:
         return PoolChoice(_MAIN, only=True)
     if named and partition.startswith(f"{named}-"):
@@ -47,7 +45,7 @@ def pool_of(
         if key == _WORD:
             return PoolChoice(pool if equals and pool else _MAIN, only=False)
     below = settings.get("pool_below", "")
-    limit = minutes_of(said("time", "SBATCH_TIMELIMIT"))
+    limit = minutes_of(value_of("time", line, head, environ) or "")
     if below and limit is not None and 0 < limit <= float(below):
         return PoolChoice(_MAIN, only=False)
     return None

@@ -13,7 +13,15 @@ from penstock.fronts.process import BY_FRONT, become, say
 from penstock.fronts.room import line_folder
 from penstock.fronts.script import PipedScript, order_of, script_lines, take_in
 from penstock.fronts.submit import submit_once
-from penstock.slurm.option_words import SbatchWords, job_name, names_penstock, read_words, script_words, stage_name
+from penstock.slurm.option_words import (
+    SbatchWords,
+    elsewhere,
+    job_name,
+    names_penstock,
+    read_words,
+    script_words,
+    stage_name,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +31,6 @@ __all__ = ["ONLY_SAYS", "FoundScript", "front_sbatch", "read_script", "submit_pl
 
 ONLY_SAYS = ("usage", "version", "test-only", "autocomplete", "help")
 """With these sbatch submits nothing."""
-_NOT_NAMED = ("clusters", "cluster", "quiet")
-"""With these sbatch names no job of this cluster."""
 
 
 def front_sbatch(
@@ -92,8 +98,12 @@ def submit_plain(
         stdin=0 if piped is not None and piped.descriptor == 0 else None,
         waiting=line_folder(settings["own"], cluster_name(environ)) if "own" in settings else None,
     )
-    elsewhere = any(environ.get(name) for name in ("SBATCH_CLUSTERS", "SLURM_CLUSTERS"))
-    if answer.job is not None and not elsewhere and not line.has(*_NOT_NAMED) and not script.has(*_NOT_NAMED):
+    # With -Q it names no job.
+    if (
+        answer.job is not None
+        and not elsewhere(line, script, environ)
+        and not (line.has("quiet") or script.has("quiet"))
+    ):
         _note(answer.job, line, script, piped, environ, settings)
     if afterwards is not None:
         afterwards()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from penstock.slurm.minutes import minutes_of
 from penstock.slurm.name_patterns import NO_TASK, filled
-from penstock.slurm.option_table import VALUE
+from penstock.slurm.option_table import SRUN_KINDS, SRUN_LETTERS, VALUE
 from penstock.slurm.option_words import options_in
-from penstock.slurm.srun_table import KINDS, LETTERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,9 +61,9 @@ def read_words(words: Sequence[str]) -> StepWords:
     """The words after srun, as getopt_long reads them there: up to the first that is no option. Raises StepError."""
     found: list[tuple[str, str | None]] = []
     left = list(words)
-    for given, name, kind, value, _words in options_in(left, KINDS, LETTERS):
-        if name not in KINDS:
-            fitting = any(known.startswith(name) for known in KINDS)
+    for given, name, kind, value, _words in options_in(left, SRUN_KINDS, SRUN_LETTERS):
+        if name not in SRUN_KINDS:
+            fitting = any(known.startswith(name) for known in SRUN_KINDS)
             what = f"option '{given}' is ambiguous" if fitting else f"unrecognized option '{given}'"
             raise _bad(what if given.startswith("--") else f"invalid option -- '{name}'")
         if kind == VALUE and value is None:

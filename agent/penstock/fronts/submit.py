@@ -22,6 +22,7 @@ from penstock.fronts.path import find, guarded
 from penstock.fronts.process import Child, heard, say
 from penstock.fronts.room import RoomLine, place_of
 from penstock.slurm.error_texts import submit_limit
+from penstock.slurm.option_words import elsewhere
 from penstock.values.lines import split_lines
 
 TYPE_CHECKING = False
@@ -181,8 +182,7 @@ def _say_that_it_waits(why: str, patience: float) -> None:
 
 
 def _key(line: SbatchWords, script: SbatchWords, key: str, environ: Mapping[str, str]) -> str | None:
-    others = any(environ.get(name) for name in ("SBATCH_CLUSTERS", "SLURM_CLUSTERS"))
-    if others or line.several or script.several or any(found.has("clusters", "cluster") for found in (line, script)):
+    if line.several or script.several or elsewhere(line, script, environ):
         return None
     return key_option(line, script, key)
 

@@ -17,6 +17,7 @@ from penstock.pool.signals import signal_number
 from penstock.pool.terms import ArrayPlace, JobTerms
 from penstock.pooljobs.after import read_dependency
 from penstock.slurm.moments import parse_moment
+from penstock.slurm.option_table import VARIABLES, column
 from penstock.slurm.option_words import SbatchWords, job_name, read_words, script_words, untranslated
 from penstock.slurm.parse import ParseError, array_tasks, parse_limit
 from penstock.values.gres import asked_gres
@@ -25,34 +26,7 @@ from penstock.values.lines import split_lines
 __all__ = ["JobRequest", "NotForPools", "SbatchError", "export_of", "read_order", "script_content"]
 
 _MOST_TASKS: Final = 10_000
-# What has no meaning in a pool, and what has one.
-_PASSED_OVER = (
-    "acctg-freq consolidate-segments contiguous cores-per-socket cpu-freq delay-boot distribution extra-node-info "
-    "get-user-env gpu-bind gpu-freq gres-flags hint ignore-pbs mem-bind nice no-kill ntasks-per-core "
-    "ntasks-per-socket oom-kill-step overcommit oversubscribe parsable priority profile propagate quiet segment "
-    "sockets-per-node spread-job spread-segments stepmgr switches thread-spec threads-per-core time-min tmp "
-    "use-min-nodes verbose wait wait-all-nodes"
-)
-_KEPT_TO = (
-    "account array begin chdir comment cpus-per-task dependency error export gpus gpus-per-node gpus-per-task gres "
-    "hold input job-name kill-on-invalid-dep mail-type mail-user mem mem-per-cpu no-requeue nodes ntasks "
-    "ntasks-per-node open-mode output partition qos requeue signal tasks-per-node time wckey wrap"
-)
-_KNOWN: Final = frozenset((*_PASSED_OVER.split(), *_KEPT_TO.split()))
-_VARIABLES: Final = {
-    "SBATCH_ACCOUNT": "account", "SBATCH_ARRAY_INX": "array", "SBATCH_CHDIR": "chdir",
-    "SBATCH_CONSTRAINT": "constraint",
-    "SBATCH_CLUSTERS": "clusters", "SLURM_CLUSTERS": "clusters", "SBATCH_DEPENDENCY": "dependency",
-    "SBATCH_ERROR": "error", "SBATCH_EXCLUSIVE": "exclusive", "SBATCH_EXPORT": "export", "SBATCH_GPUS": "gpus",
-    "SBATCH_GPUS_PER_NODE": "gpus-per-node", "SBATCH_GPUS_PER_TASK": "gpus-per-task", "SBATCH_GRES": "gres",
-    "SBATCH_IGNORE_PBS": "ignore-pbs", "SBATCH_INPUT": "input", "SBATCH_JOB_NAME": "job-name",
-    "SBATCH_LICENSES": "licenses",
-    "SBATCH_MEM_PER_CPU": "mem-per-cpu", "SBATCH_MEM_PER_GPU": "mem-per-gpu", "SBATCH_MEM_PER_NODE": "mem",
-    "SBATCH_NO_REQUEUE": "no-requeue", "SBATCH_OPEN_MODE": "open-mode", "SBATCH_OUTPUT": "output",
-    "SBATCH_PARTITION": "partition", "SBATCH_QOS": "qos", "SBATCH_REQUEUE": "requeue",
-    "SBATCH_RESERVATION": "reservation", "SBATCH_SIGNAL": "signal", "SBATCH_TIMELIMIT": "time",
-    "SBATCH_WCKEY": "wckey",
-}  # fmt: skip
+_KNOWN: Final = frozenset(column("pool"))
 _NO_SCRIPT: Final = (
     "This does not look like a batch script.  The first",
     "line must start with #! followed by the path to an interpreter.",
@@ -148,7 +122,7 @@ def _lines(request: JobRequest) -> list[str]:
 def _said(line: SbatchWords, head: SbatchWords, environ: Mapping[str, str]) -> dict[str, str | None]:
     """Each option with the value that counts: the command line's, else that of a variable, else the script's."""
     said: dict[str, str | None] = dict(head.found)
-    said.update({option: environ[name] for name, option in _VARIABLES.items() if name in environ})
+    said.update({option: environ[name] for name, option in VARIABLES.items() if name in environ})
     said.update(dict(line.found))
     return said
 

@@ -6,7 +6,7 @@ The front programs, which start for every command, read these too: nothing is im
 
 from __future__ import annotations
 
-from penstock.slurm.option_table import KINDS, LETTERS, VALUE
+from penstock.slurm.option_table import KINDS, LETTERS, VALUE, VARIABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OURS",
     "SbatchWords",
+    "elsewhere",
     "given_name",
     "head_lines",
     "job_name",
@@ -25,6 +26,7 @@ __all__ = [
     "script_words",
     "stage_name",
     "untranslated",
+    "value_of",
 ]
 
 OURS = "--penstock-"
@@ -154,7 +156,19 @@ def stage_name(line: SbatchWords, script: SbatchWords, environ: Mapping[str, str
 
 def given_name(line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> str | None:
     """The name that somebody has given it."""
-    return line.value("job-name") or environ.get("SBATCH_JOB_NAME") or script.value("job-name")
+    return value_of("job-name", line, script, environ)
+
+
+def value_of(name: str, line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> str | None:
+    """The value of an option that counts: the command line's, else that of a variable, else the script's."""
+    told = [value for variable, option in VARIABLES.items() if option == name and (value := environ.get(variable))]
+    return line.value(name) or (told[-1] if told else script.value(name))
+
+
+def elsewhere(line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> bool:
+    """Whether the job is for another cluster, or may be."""
+    named = line.has("cluster", "clusters") or script.has("cluster", "clusters")
+    return named or value_of("clusters", line, script, environ) is not None
 
 
 def _unnamed(line: SbatchWords) -> str:

@@ -14,6 +14,7 @@ from typing import Final
 from penstock.api import Allocation, JobSpec, ReservationSpec
 from penstock.errors import Infeasible, UserError
 from penstock.slurm.moments import parse_moment
+from penstock.slurm.option_table import VARIABLES, column
 from penstock.slurm.parse import ParseError, format_minutes, parse_amount
 from penstock.slurm.rest_versions import DataVersion
 from penstock.slurm.sbatch_options import DECIDED, Option, read_options, script_words
@@ -35,56 +36,16 @@ __all__ = [
 Fields = dict[str, object]
 
 _LAST_NICE: Final = 2147483645  # the largest that Slurm takes
-# Which the fields of a JobSpec say anyway, or which change nothing of the job.
-_SAID: Final = frozenset(
-    {
-        "job-name",
-        "nodes",
-        "time",
-        "requeue",
-        "no-requeue",
-        "kill-on-invalid-dep",
-        "chdir",
-        "parsable",
-        "quiet",
-        "verbose",
-    }
-)
-# Which change nothing of the job, or what the agent decides.
-_OF_SBATCH: Final = DECIDED | {
-    "SBATCH_DEBUG",
-    "SBATCH_JOB_NAME",
-    "SBATCH_TIMELIMIT",
-    "SBATCH_REQUEUE",
-    "SBATCH_NO_REQUEUE",
-}
-_TEXTS: Final[Mapping[str, str]] = {
-    "account": "account",
-    "array": "array",
-    "comment": "comment",
-    "constraint": "constraints",
-    "dependency": "dependency",
-    "error": "standard_error",
-    "input": "standard_input",
-    "licenses": "licenses",
-    "mail-user": "mail_user",
-    "output": "standard_output",
-    "partition": "partition",
-    "prefer": "prefer",
-    "qos": "qos",
-    "reservation": "reservation",
-    "wckey": "wckey",
-}
-_COUNTS: Final[Mapping[str, str]] = {
-    "cpus-per-task": "cpus_per_task",
-    "mincpus": "minimum_cpus_per_node",
-    "ntasks": "tasks",
-    "ntasks-per-core": "tasks_per_core",
-    "ntasks-per-node": "tasks_per_node",
-    "ntasks-per-socket": "tasks_per_socket",
-    "tasks-per-node": "tasks_per_node",
-}
-_LISTS: Final[Mapping[str, str]] = {"exclude": "excluded_nodes", "nodelist": "required_nodes"}
+_FIELDS: Final = column("REST")
+_SAID: Final = "said"  # by the fields of a JobSpec anyway, or it changes nothing of the job
+# Variables which change nothing of the job, or say what the agent decides.
+_OF_SBATCH: Final = DECIDED.union(name for name, option in VARIABLES.items() if _FIELDS.get(option) == _SAID)
+_STAGE: Final = column("stage")
+_OF_SPEC: Final = (
+    "account", "array", "comment", "constraint", "cpus-per-task", "dependency", "error", "licenses", "ntasks", "output",
+    "partition", "qos", "reservation",
+)  # fmt: skip
+"""The options that fields of a JobSpec are as they stand."""
 _FLAGS: Final = frozenset(
     {"ALL_NODES", "ANY_NODES", "DAILY", "FLEX", "FORCE_START", "HOURLY", "IGNORE_JOBS", "MAGNETIC", "MAINT"}
     | {"NO_HOLD_JOBS_AFTER_END", "OVERLAP", "PART_NODES", "PURGE_COMP", "REPLACE", "REPLACE_DOWN", "SPEC_NODES"}
@@ -126,20 +87,9 @@ def description(
     """The job description of a batch job, without its script. `Infeasible` for what Slurm's sbatch refuses itself,
     `Unsaid` for options that sbatch alone understands."""
     job = _from_options(_options(spec), version, now)
-    given: Fields = {
-        "account": spec.account,
-        "array": spec.array,
-        "comment": spec.comment,
-        "constraints": spec.constraint,
-        "dependency": spec.dependency,
-        "licenses": spec.licenses,
-        "partition": spec.partition,
-        "qos": spec.qos,
-        "reservation": spec.reservation,
-        "standard_error": spec.error,
-        "standard_output": spec.output,
-    }
-    job |= {name: value for name, value in given.items() if value}
+    for option in _OF_SPEC:
+        if value := getattr(spec, _STAGE.get(option, option)):
+            job |= _as_field(option, value)
     job |= _resources(spec.memory, spec.gpus, spec.gres, version)
     if spec.begin:
         job["begin_time"] = begin_time(spec.begin, now)
@@ -147,9 +97,6 @@ def description(
         job["required_nodes"] = list(spec.nodelist)
     if spec.exclude:
         job["excluded_nodes"] = list(spec.exclude)
-    for name, value in (("tasks", spec.ntasks), ("cpus_per_task", spec.cpus)):
-        if value:
-            job[name] = _whole(name, value)
     if spec.hold:
         job["hold"] = True
     least = spec.nodes if spec.min_nodes is None else spec.min_nodes
@@ -271,21 +218,22 @@ def _from_options(options: Sequence[Option], version: DataVersion, now: float) -
     }
     for name, said in options:
         value = said or ""
-        if name in _SAID:
-            continue
         if name in special:
             job |= special[name](value)
-        elif name in _TEXTS:
-            job[_TEXTS[name]] = value
-        elif name in _COUNTS:
-            job[_COUNTS[name]] = _whole(name, value)
-        elif name in _LISTS:
-            job[_LISTS[name]] = value.split(",")
+        elif name in _FIELDS:
+            job |= _as_field(name, value)
         elif name in ("mem", "gpus", "gres"):
             asked[name] = value
         else:
             raise Unsaid(f"sbatch's option --{name}")
     return job | _resources(asked.get("mem"), asked.get("gpus"), asked.get("gres"), version)
+
+
+def _as_field(option: str, value: str) -> Fields:
+    form, _, name = _FIELDS[option].rpartition(":")
+    if name == _SAID:
+        return {}
+    return {name: _whole(option, value) if form == "number" else value.split(",") if form == "list" else value}
 
 
 def _resources(memory: str | None, gpus: str | None, gres: str | None, version: DataVersion) -> Fields:
@@ -305,7 +253,7 @@ def _resources(memory: str | None, gpus: str | None, gres: str | None, version: 
 
 def _whole(name: str, value: str) -> int:
     if not re.fullmatch(r"-?[0-9]{1,10}", value, re.ASCII):
-        raise Infeasible(f"--{name.replace('_', '-')} is a number, not {value[:60]!r}")
+        raise Infeasible(f"--{name} is a number, not {value[:60]!r}")
     return int(value)
 
 

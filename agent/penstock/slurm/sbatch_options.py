@@ -8,15 +8,25 @@ from typing import Final
 
 from penstock.api import JobSpec
 from penstock.errors import UserError
-from penstock.slurm.option_table import VALUE
+from penstock.slurm.option_table import VALUE, VARIABLES, column
 from penstock.slurm.option_words import options_in, script_directives
+from penstock.slurm.parse import format_minutes
 
-__all__ = ["DECIDED", "Option", "asked_words", "option_word", "read_options", "restricts_export", "script_words"]
+__all__ = [
+    "ASKED",
+    "DECIDED",
+    "Option",
+    "option_word",
+    "read_options",
+    "restricts_export",
+    "script_words",
+    "spec_words",
+]
 
 Option = tuple[str, str | None]
 """An option of sbatch by its full name, and its value; None where it has none."""
 
-DECIDED: Final = frozenset({"SBATCH_ARRAY_INX", "SBATCH_CLUSTERS", "SBATCH_WAIT", "SLURM_CLUSTERS"})
+DECIDED: Final = frozenset(name for name, option in VARIABLES.items() if option in ("array", "clusters", "wait"))
 """Variables that sbatch itself reads, and which are not handed on to it: by these it would wait for the job, make other
 jobs of it or send it elsewhere."""
 
@@ -61,21 +71,21 @@ def restricts_export(options: Sequence[str], environment: Mapping[str, str]) -> 
     return "export-file" in said or (value or "").split(",")[0].upper() != "ALL"
 
 
-_ASKED: Final = {
-    "memory": "mem",
-    "gpus": "gpus",
-    "gres": "gres",
-    "ntasks": "ntasks",
-    "cpus": "cpus-per-task",
-    "constraint": "constraint",
-    "output": "output",
-    "error": "error",
-    "array": "array",
-    "licenses": "licenses",
-}
+ASKED: Final = ("memory", "gpus", "gres", "ntasks", "cpus", "constraint", "output", "error", "array", "licenses")
+"""What of a job is asked for as it stands in a stage, in the order in which sbatch is told."""
+_AS_NAMED: Final = ("dependency", "begin", "reservation", "comment")
+_OPTIONS: Final = {key: option for option, key in column("stage").items()}
 
 
-def asked_words(spec: JobSpec) -> list[str]:
-    """sbatch's options for what a job asks for besides nodes, time and where it runs; `spec.options` in front."""
-    named = [f"--{option}={value}" for name, option in _ASKED.items() if (value := getattr(spec, name))]
-    return [*spec.options, *named]
+def spec_words(spec: JobSpec, workdir: str | None) -> list[str]:
+    """sbatch's options for a job; `spec.options` in front, so that all others count before them."""
+    nodes = f"{int(spec.nodes)}" if spec.min_nodes is None else f"{int(spec.min_nodes)}-{int(spec.nodes)}"
+    words = [*spec.options, *(f"--{_OPTIONS[key]}={value}" for key in ASKED if (value := getattr(spec, key)))]
+    words += [f"--job-name={spec.name}", f"--nodes={nodes}", f"--time={format_minutes(spec.time_limit)}"]
+    words += [f"--{key}={value}" for key in ("partition", "account", "qos") if (value := getattr(spec, key))]
+    # A stage may write a job script of another system, whose #PBS lines sbatch would take for its own.
+    words += ["--requeue" if spec.requeue else "--no-requeue", "--kill-on-invalid-dep=no", "--ignore-pbs"]
+    words += [f"--chdir={workdir}"] if workdir else []
+    words += ["--hold"] if spec.hold else []
+    words += [f"--{key}={value}" for key in _AS_NAMED if (value := getattr(spec, key))]
+    return words + [f"--{key}={','.join(names)}" for key in ("nodelist", "exclude") if (names := getattr(spec, key))]

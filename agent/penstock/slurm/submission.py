@@ -21,7 +21,7 @@ from penstock.slurm.commands import CommandResult
 from penstock.slurm.parse import array_text, format_minutes
 from penstock.slurm.queries import CliQueries, checked_name, understood
 from penstock.slurm.refusals import classify, message_of, refused
-from penstock.slurm.sbatch_options import DECIDED, asked_words
+from penstock.slurm.sbatch_options import DECIDED, spec_words
 from penstock.values.documents import show
 
 __all__ = ["CliSubmission", "checked_variables"]
@@ -93,23 +93,8 @@ class CliSubmission(CliQueries):
             return await self._run(argv, changing=not test, stdin=spec.script.encode(), pass_fds=(file.fileno(),))
 
     def _sbatch_words(self, spec: JobSpec, workdir: str, *test: str) -> list[str]:
-        nodes = f"{int(spec.nodes)}" if spec.min_nodes is None else f"{int(spec.min_nodes)}-{int(spec.nodes)}"
-        argv = ["sbatch", *asked_words(spec), *test, "--parsable"]
-        argv += [f"--job-name={checked_name(spec.name)}", f"--nodes={nodes}"]
-        argv += _common(spec.time_limit, spec.partition, spec.account, spec.qos)
-        argv += ["--requeue" if spec.requeue else "--no-requeue", "--kill-on-invalid-dep=no"]
-        # A stage may write a job script of another system, whose #PBS lines sbatch would take for its own.
-        argv.append("--ignore-pbs")
-        argv.append(f"--chdir={workdir}")
-        if spec.hold:
-            argv.append("--hold")
-        for option in ("dependency", "begin", "reservation", "comment"):
-            if value := getattr(spec, option):
-                argv.append(f"--{option}={value}")
-        for option in ("nodelist", "exclude"):
-            if names := getattr(spec, option):
-                argv.append(f"--{option}={','.join(names)}")
-        return argv
+        checked_name(spec.name)
+        return ["sbatch", *spec_words(spec, workdir), *test, "--parsable"]
 
     async def allocate(self, spec: Allocation, patience: float) -> int:
         """See `Backend.allocate`."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from penstock.errors import UserError
 from penstock.slurm.hostlist import ParseError, asked_hosts
+from penstock.slurm.option_table import column
 from penstock.slurm.option_words import untranslated
 from penstock.slurm.sbatch_options import Option, option_word, read_options, script_words
 
@@ -97,29 +98,10 @@ class Asks:
 NO_ASKS: Final = Asks()
 _TEXTS: Final = tuple(f.name for f in fields(Asks) if f.name != "options")
 
-FIELDS: Final[Mapping[str, str]] = {
-    "mem": "memory",
-    "gpus": "gpus",
-    "gres": "gres",
-    "ntasks": "ntasks",
-    "cpus-per-task": "cpus",
-    "constraint": "constraint",
-    "output": "output",
-    "error": "error",
-    "array": "array",
-    "licenses": "licenses",
-    "exclude": "exclude",
-    "partition": "partition",
-}
+FIELDS: Final = {option: key for option, key in column("stage").items() if key in _TEXTS}
 """sbatch's options that are keys of a stage, by their names."""
 
-_KEYS: Final = {
-    "nodes": "nodes",
-    "time": "time",
-    "account": "account",
-    "qos": "qos",
-    "chdir": "workdir",
-}
+_KEYS: Final = {option: key for option, key in column("stage").items() if key not in _TEXTS}
 """sbatch's options that the agent decides by, with the keys that say them."""
 
 _NAMED: Final = "the agent finds a job by the name that it gives it"

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.api import JobSpec
 from penstock.slurm.hostlist import asked_hosts
+from penstock.slurm.sbatch_options import ASKED
 from penstock.workflow.asks import NO_ASKS
 from penstock.workflow.guard import Guard, guard_lines, mark_lines
 from penstock.workflow.model import Stage, Workflow
@@ -37,7 +38,6 @@ _JOB_NAME: Final = re.compile(r"(.+?)\.penstock\.([0-9]+(?:-[0-9a-f]+)?)\.([0-9]
 # No `-u`: the `module` and `conda` functions of many sites refer to unset variables. What is no comment ends what
 # sbatch reads: the `#SBATCH` lines that come after have become options already, or were left out.
 _SHELL_OPTIONS: Final = {"strict": "set -eo pipefail", "plain": ":"}
-_ASKED: Final = ("memory", "gpus", "gres", "ntasks", "cpus", "constraint", "output", "error", "array", "licenses")
 
 # An early job works instead of idling. The command's own end is nothing that the job depends on.
 _MEANWHILE = """\
@@ -132,7 +132,7 @@ def job_spec(
     )
     if asks is NO_ASKS:
         return spec
-    asked: dict[str, Any] = {key: getattr(asks, key) or None for key in _ASKED}
+    asked: dict[str, Any] = {key: getattr(asks, key) or None for key in ASKED}
     return replace(spec, options=asks.options, **asked)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.api import Partition
 from penstock.cli import held
 from penstock.config import config_of
 from penstock.errors import UserError
+from penstock.slurm.sbatch_options import spec_words
 from penstock.workflow.admission import plan_for_owner, registration
 from penstock.workflow.asks import Asks
 from penstock.workflow.model import Stage, Workflow, submitted_from
@@ -58,7 +61,7 @@ def test_a_guard_that_nobody_writes_into_the_scripts_is_refused_with_what_is_pos
 def test_a_job_that_its_owner_submits_asks_for_the_same():
     asks = Asks(memory="2G", array="0-3", exclude="n[1-2]", options=("--exclusive",))
     flow = submitted_from(Workflow("w", (Stage("a", 2, 90.0, 30.0, "true", asks=asks),)), "/from", 0o22)
-    words = held.sbatch_words(job_spec(flow, flow.stages[0], "c0ffee", 1, ()))
+    words = spec_words(replace(job_spec(flow, flow.stages[0], "c0ffee", 1, ()), requeue=True), "/from")
     assert words == [
         "--exclusive", "--mem=2G", "--array=0-3", "--job-name=a.penstock.c0ffee.1.w", "--nodes=2", "--time=2",
         "--requeue", "--kill-on-invalid-dep=no", "--ignore-pbs", "--chdir=/from", "--exclude=n1,n2",

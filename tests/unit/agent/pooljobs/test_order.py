@@ -46,6 +46,13 @@ class TestOptions:
         assert one("-J", "last", "run.sh", SBATCH_JOB_NAME="mine")[1].name == "last"
         assert one("run.sh", SBATCH_TIMELIMIT="1-0")[1].limit == 86400.0
 
+    def test_variables_that_sbatch_reads_and_no_others(self):
+        found = one("run.sh", SBATCH_DEPENDENCY="afterok:7", SBATCH_CHDIR="/elsewhere", SBATCH_LICENSES="x")
+        assert (found[0].workdir, found[1].after) == ("/here", ())
+        for variable, option in (("SBATCH_CORE_SPEC", "core-spec"), ("SBATCH_CONTAINER", "container")):
+            with pytest.raises(NotForPools, match=f"cannot have --{option}"):
+                one("run.sh", **{variable: "1"})
+
     def test_wrapped(self):
         task, terms = one("--wrap=echo 'x y'", script=None)
         assert (task.argv, terms.name, terms.command) == (("wrap",), "wrap", "")

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from penstock.errors import UserError
 from penstock.sbatch.directives import KEYS, own_options
 from penstock.slurm import option_table as options
-from penstock.slurm.option_words import SbatchWords, job_name, names_penstock, read_words, script_words, stage_name
+from penstock.slurm.option_words import (
+    SbatchWords,
+    elsewhere,
+    job_name,
+    names_penstock,
+    read_words,
+    script_words,
+    stage_name,
+    value_of,
+)
 from penstock.slurm.sbatch_options import read_options
 
 VALUE = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
@@ -165,3 +174,30 @@ def test_what_a_job_is_called(words, environ, name, stage):
     line = read_words(words)
     assert job_name(line, SbatchWords(), environ) == name
     assert stage_name(line, SbatchWords(), environ) == stage
+
+
+@pytest.mark.parametrize(
+    ("words", "lines", "environ", "value"),
+    [
+        (["-p", "a"], ["#SBATCH -p c"], {"SBATCH_PARTITION": "b"}, "a"),
+        ([], ["#SBATCH -p c"], {"SBATCH_PARTITION": "b"}, "b"),
+        ([], ["#SBATCH -p c"], {}, "c"),
+        ([], [], {}, None),
+    ],
+)
+def test_the_command_line_counts_before_variables_and_these_before_the_script(words, lines, environ, value):
+    assert value_of("partition", read_words(words), script_words(lines), environ) == value
+
+
+@pytest.mark.parametrize(
+    ("words", "lines", "environ"),
+    [
+        (["-Mb"], [], {}),
+        ([], ["#SBATCH --cluster=b"], {}),
+        ([], [], {"SBATCH_CLUSTERS": "b"}),
+        ([], [], {"SLURM_CLUSTERS": "b"}),
+    ],
+)
+def test_jobs_for_other_clusters(words, lines, environ):
+    assert elsewhere(read_words(words), script_words(lines), environ)
+    assert not elsewhere(read_words([]), script_words(["#SBATCH -N1"]), {})

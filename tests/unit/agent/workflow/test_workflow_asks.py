@@ -11,7 +11,7 @@ from factories import make_job
 
 from penstock.api import JobState
 from penstock.errors import UserError
-from penstock.slurm.sbatch_options import asked_words, restricts_export
+from penstock.slurm.sbatch_options import restricts_export, spec_words
 from penstock.workflow.asks import NO_ASKS, Asks, asks_from_dict, asks_to_dict, in_one_job, why_apart
 from penstock.workflow.checks import check_units
 from penstock.workflow.cuts import place_units, together
@@ -30,7 +30,8 @@ def one(*lines: str, run: str = "run: x", top: str = "shell: plain") -> Workflow
 
 
 def words(flow: Workflow) -> list[str]:
-    return asked_words(job_spec(flow, flow.stages[0], "7-ab", 1, ()))
+    found = spec_words(job_spec(flow, flow.stages[0], "7-ab", 1, ()), None)
+    return found[: next(place for place, word in enumerate(found) if word.startswith("--job-name="))]
 
 
 def test_every_key_becomes_an_option_of_sbatch_and_raw_ones_stand_in_front():
