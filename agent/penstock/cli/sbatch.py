@@ -34,7 +34,7 @@ from penstock.off.handing import let_go
 from penstock.sbatch.directives import Request, own_options, read_directives, request
 from penstock.sbatch.moldable import shaped
 from penstock.sbatch.submission import explain, hand_on, pass_on
-from penstock.slurm.option_words import SbatchWords, job_name, read_words, script_words, value_of
+from penstock.slurm.option_words import SbatchWords, exports_all, job_name, read_words, script_words, value_of
 from penstock.workflow.state import Kept
 
 __all__ = ["sbatch"]
@@ -178,7 +178,7 @@ def _environment(config: Config, asked: Request, line: SbatchWords, script: Sbat
         except AgentUnavailable as e:
             click.echo(f"penstock: the job will keep its size: {why_silent(config, e)}", err=True)
         exported = value_of("export", line, script, os.environ) or "ALL"
-        if "ALL" not in exported.split(","):
+        if not exports_all(exported.split(",")):
             click.echo(f"penstock: the job will keep its size: --export={exported} keeps DMR_AGENT from it", err=True)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.slurm.minutes import minutes_of
 from penstock.slurm.name_patterns import NO_TASK, filled
 from penstock.slurm.option_table import SRUN_KINDS, SRUN_LETTERS, VALUE
-from penstock.slurm.option_words import options_in
+from penstock.slurm.option_words import exports_all, options_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,10 +144,8 @@ def _count(read: StepWords, option: str) -> int:
 def exported(environ: Mapping[str, str], export: str | None) -> dict[str, str]:
     """What of the job's environment the copies are given, by `--export`; Slurm's own variables always."""
     words = [word for word in (export or "ALL").split(",") if word]
-    if not words or words[0].upper() == "ALL":
-        found = dict(environ)
-        words = words[1:]
-    else:
+    found = dict(environ)
+    if words and (words[0].upper() == "NONE" or not exports_all(words)):
         found = {name: value for name, value in environ.items() if name.startswith("SLURM")}
         if words[0].upper() == "NONE":  # what comes after it counts no more
             return found

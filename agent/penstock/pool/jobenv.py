@@ -9,6 +9,7 @@ from typing import Final
 from penstock.fronts.step import POOL_JOB, STEPS
 from penstock.pool.jobqueue import job_number
 from penstock.pool.model import PoolTask
+from penstock.slurm.option_words import exports_all
 
 __all__ = ["exported", "job_environment"]
 
@@ -28,13 +29,14 @@ def exported(environ: Mapping[str, str], export: str | None) -> dict[str, str]:
     }
     own = {name: value for name, value in own.items() if name not in _OF_A_TASK}
     words = [word for word in (export or "ALL").split(",") if word]
-    if not words or words[0].upper() == "ALL":
-        found, words = own, words[1:]
-    else:
+    found = own.copy()
+    if words and not exports_all(words):
         found = {name: environ[name] for name in (*_LOGIN, *_STAYS) if name in environ} | {"PATH": _PATH}
     for word in words:
         name, equals, value = word.partition("=")
-        if equals:
+        if exports_all([word]):  # what was said before it counts no more
+            found |= own
+        elif equals:
             found[name] = value
         elif name in environ:
             found[name] = environ[name]

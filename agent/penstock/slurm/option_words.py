@@ -16,6 +16,7 @@ __all__ = [
     "OURS",
     "SbatchWords",
     "elsewhere",
+    "exports_all",
     "given_name",
     "head_lines",
     "job_name",
@@ -163,6 +164,11 @@ def value_of(name: str, line: SbatchWords, script: SbatchWords, environ: Mapping
     """The value of an option that counts: the command line's, else that of a variable, else the script's."""
     told = [value for variable, option in VARIABLES.items() if option == name and (value := environ.get(variable))]
     return line.value(name) or (told[-1] if told else script.value(name))
+
+
+def exports_all(words: Sequence[str]) -> bool:
+    """Whether these parts of a value of `--export` hand on the whole environment, with whatever else they say."""
+    return any(word.upper() == "ALL" for word in words)
 
 
 def elsewhere(line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> bool:

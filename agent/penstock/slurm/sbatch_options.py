@@ -9,7 +9,7 @@ from typing import Final
 from penstock.api import JobSpec
 from penstock.errors import UserError
 from penstock.slurm.option_table import VALUE, VARIABLES, column
-from penstock.slurm.option_words import options_in, script_directives
+from penstock.slurm.option_words import exports_all, options_in, script_directives
 from penstock.slurm.parse import format_minutes
 
 __all__ = [
@@ -68,7 +68,7 @@ def restricts_export(options: Sequence[str], environment: Mapping[str, str]) -> 
     """Whether not all of sbatch's environment reaches the job, by these options or the variable that does for one."""
     said = dict(read_options(options))
     value = said.get("export") if "export" in said else environment.get("SBATCH_EXPORT", "ALL")
-    return "export-file" in said or (value or "").split(",")[0].upper() != "ALL"
+    return "export-file" in said or not exports_all((value or "").split(","))
 
 
 ASKED: Final = ("memory", "gpus", "gres", "ntasks", "cpus", "constraint", "output", "error", "array", "licenses")

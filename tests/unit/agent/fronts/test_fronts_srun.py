@@ -115,6 +115,7 @@ class TestAsked:
             assert exported({"A": "1", "SLURM_X": "2"}, nothing) == {"SLURM_X": "2"}
         assert exported({"A": "1", "SLURM_X": "2"}, "A,B=3") == {"SLURM_X": "2", "A": "1", "B": "3"}
         assert exported({"A": "1"}, None) == exported({"A": "1"}, "ALL,A=2") == {"A": "1"}
+        assert exported({"A": "1"}, "B=2,all") == {"A": "1", "B": "2"}  # as srun does (22.05.8)
 
 
 @pytest.fixture(scope="module")

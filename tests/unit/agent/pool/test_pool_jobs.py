@@ -321,6 +321,7 @@ class TestEnvironment:
     def test_export_leaves_out_and_adds(self):
         own = {"HOME": "/h", "X": "1", "Y": "2", "PATH": "/mine"}
         assert exported(own, "ALL,Z=3,Y")["Z"] == "3"
+        assert exported(own, "X=2,all,Z=3") == {**own, "Z": "3"}  # as sbatch does (22.05.8)
         assert exported(own, "NONE").keys() == {"HOME", "PATH"}
         assert exported(own, "X,Z=a b").items() >= {("X", "1"), ("Z", "a b")}
         assert "Y" not in exported(own, "X")

@@ -225,6 +225,7 @@ def test_job_names_begin_with_the_stage_and_can_be_read():
     [
         ((), {}, False),
         (("--export=ALL,X=1",), {}, False),
+        (("--export=X=1,all",), {}, False),
         (("--export=NONE",), {}, True),
         (("--export=X",), {}, True),
         ((), {"SBATCH_EXPORT": "NONE"}, True),
