@@ -40,8 +40,8 @@ from penstock.pooljobs.conditions import SlurmJobs
 from penstock.pooljobs.control import CancelAsk, ControlAsk, read_cancel, read_control
 from penstock.pooljobs.rows import JobOwner, record, sacct_table, squeue_table, state_of, wait_code
 from penstock.shim.site import Asker, ShimSite
-from penstock.shim.squeue import LONG_STATES
 from penstock.shim.words import CommandAnswer, Through
+from penstock.slurm.states import LONG_STATES
 from penstock.values.documents import brief, show
 
 __all__ = ["JobsDoor", "PoolSide"]

@@ -14,23 +14,13 @@ from penstock.pool.model import AttemptOutcome, TaskPhase
 from penstock.pool.terms import JobTerms, WaitReason
 from penstock.pooljobs.amounts import amount
 from penstock.shim.rows import Table
-from penstock.shim.squeue import SHORT_STATES
-from penstock.shim.squeue_format import LETTERS
+from penstock.shim.sacct import WIDTHS
+from penstock.shim.squeue_format import HEADINGS, LETTERS
+from penstock.slurm.states import SHORT_STATES
 
 __all__ = ["FURTHER", "JobOwner", "JobTimes", "record", "sacct_table", "squeue_table", "state_of", "wait_code"]
 
 _NOTHING: Final = "(null)"
-_HEADINGS: Final = {
-    "a": "ACCOUNT", "A": "JOBID", "B": "EXEC_HOST", "c": "MIN_CPUS", "C": "CPUS", "d": "MIN_TMP_DISK", "D": "NODES",
-    "e": "END_TIME", "E": "DEPENDENCY", "f": "FEATURES", "F": "ARRAY_JOB_ID", "g": "GROUP", "G": "GROUP",
-    "h": "OVER_SUBSCRIBE", "H": "SOCKETS_PER_NODE", "i": "JOBID", "I": "CORES_PER_SOCKET", "j": "NAME",
-    "J": "THREADS_PER_CORE", "k": "COMMENT", "K": "ARRAY_TASK_ID", "l": "TIME_LIMIT", "L": "TIME_LEFT",
-    "m": "MIN_MEMORY", "M": "TIME", "n": "REQ_NODES", "N": "NODELIST", "o": "COMMAND", "O": "CONTIGUOUS",
-    "p": "PRIORITY", "P": "PARTITION", "q": "QOS", "Q": "PRIORITY", "r": "REASON", "R": "NODELIST(REASON)",
-    "S": "START_TIME", "t": "ST", "T": "STATE", "u": "USER", "U": "UID", "v": "RESERVATION", "V": "SUBMIT_TIME",
-    "w": "WCKEY", "W": "LICENSES", "x": "EXC_NODES", "X": "CORE_SPEC", "y": "NICE", "Y": "SCHEDNODES", "z": "S:C:T",
-    "Z": "WORK_DIR",
-}  # fmt: skip
 FURTHER: Final = {
     "admin_comment": "ADMIN_COMMENT", "allocnodes": "ALLOC_NODES", "batchflag": "BATCH_FLAG", "cluster": "CLUSTER",
     "container": "CONTAINER", "cpus-per-task": "CPUS_PER_TASK", "deadline": "DEADLINE",
@@ -40,23 +30,7 @@ FURTHER: Final = {
     "system_comment": "SYSTEM_COMMENT", "tres-alloc": "TRES_ALLOC", "tres-per-node": "TRES_PER_NODE",
 }  # fmt: skip
 """Fields of squeue's `-O` that have no letter, and of a letter that not every release knows, with their headings."""
-_SACCT: Final = (
-    "Account", "AdminComment", "AllocCPUS", "AllocNodes", "AllocTRES", "AssocID", "AveCPU", "AveCPUFreq",
-    "AveDiskRead", "AveDiskWrite", "AvePages", "AveRSS", "AveVMSize", "BlockID", "Cluster", "Comment",
-    "Constraints", "ConsumedEnergy", "ConsumedEnergyRaw", "Container", "CPUTime", "CPUTimeRAW", "DBIndex",
-    "DerivedExitCode", "Elapsed", "ElapsedRaw", "Eligible", "End", "ExitCode", "Flags", "GID", "Group", "JobID",
-    "JobIDRaw", "JobName", "Layout", "MaxDiskRead", "MaxDiskReadNode", "MaxDiskReadTask", "MaxDiskWrite",
-    "MaxDiskWriteNode", "MaxDiskWriteTask", "MaxPages", "MaxPagesNode", "MaxPagesTask", "MaxRSS", "MaxRSSNode",
-    "MaxRSSTask", "MaxVMSize", "MaxVMSizeNode", "MaxVMSizeTask", "McsLabel", "MinCPU", "MinCPUNode", "MinCPUTask",
-    "NCPUS", "NNodes", "NodeList", "NTasks", "Partition", "Priority", "QOS", "QOSRAW", "Reason", "ReqCPUFreq",
-    "ReqCPUFreqGov", "ReqCPUFreqMax", "ReqCPUFreqMin", "ReqCPUS", "ReqMem", "ReqNodes", "ReqTRES", "Reservation",
-    "ReservationId", "Reserved", "ResvCPU", "ResvCPURAW", "Start", "State", "Submit", "SubmitLine", "Suspended",
-    "SystemComment", "SystemCPU", "Timelimit", "TimelimitRaw", "TotalCPU", "TRESUsageInAve", "TRESUsageInMax",
-    "TRESUsageInMaxNode", "TRESUsageInMaxTask", "TRESUsageInMin", "TRESUsageInMinNode", "TRESUsageInMinTask",
-    "TRESUsageInTot", "TRESUsageOutAve", "TRESUsageOutMax", "TRESUsageOutMaxNode", "TRESUsageOutMaxTask",
-    "TRESUsageOutMin", "TRESUsageOutMinNode", "TRESUsageOutMinTask", "TRESUsageOutTot", "UID", "User", "UserCPU",
-    "WCKey", "WCKeyID", "WorkDir"
-)  # fmt: skip
+_SACCT: Final = tuple(sorted(WIDTHS, key=str.lower))
 _REASONS: Final = {
     AttemptOutcome.FAILED: "NonZeroExitCode",
     AttemptOutcome.TIMEOUT: "TimeLimit",
@@ -210,7 +184,7 @@ def squeue_table(
 ) -> Table:
     """What squeue has of these jobs; memory is `shown` as `amount` says."""
     seen = (_seen(entry, queue, now) for entry in entries)
-    return Table({**_HEADINGS, **FURTHER}, tuple(_squeue_row(job, queue, owner, shown) for job in seen))
+    return Table({**HEADINGS, **FURTHER}, tuple(_squeue_row(job, queue, owner, shown) for job in seen))
 
 
 def _squeue_row(job: _Seen, queue: JobQueue, owner: JobOwner, shown: str | None) -> Mapping[str, str]:

@@ -14,10 +14,10 @@ from penstock.pooljobs.rows import JobTimes
 from penstock.shim import sacct
 from penstock.shim.rows import Table
 from penstock.shim.site import Asker, ShimSite
-from penstock.shim.squeue import LONG_STATES, SHORT_STATES
 from penstock.shim.words import CommandAnswer, Option, Through
 from penstock.slurm.moments import parse_moment
 from penstock.slurm.parse import ParseError
+from penstock.slurm.states import LONG_STATES, SHORT_STATES
 
 __all__ = ["PoolSacct", "answer", "read"]
 
@@ -38,19 +38,6 @@ _LONG: Final = (
     "tresusageinmintask,tresusageintot,tresusageoutmax,tresusageoutmaxnode,tresusageoutmaxtask,tresusageoutave,"
     "tresusageouttot"
 )
-_WIDTHS: Final = sacct.STEP_WIDTHS | {
-    "AveCPUFreq": 10, "BlockID": 16, "ConsumedEnergy": 14, "ConsumedEnergyRaw": 17, "Container": 19, "DBIndex": -10,
-    "Layout": 9, "McsLabel": 12, "MinCPUNode": 10, "MinCPUTask": 10, "ReqCPUFreq": 10, "Reserved": 10,
-    "ReservationId": 8, "ResvCPU": 10, "ResvCPURAW": 10, "Suspended": 10, "SystemComment": 15,
-    "TRESUsageOutMin": 15, "TRESUsageOutMinNode": 19, "TRESUsageOutMinTask": 19, "WCKeyID": 10,
-    "MaxDiskReadNode": 15, "MaxDiskReadTask": 15, "MaxDiskWriteNode": 16,
-    "MaxDiskWriteTask": 16, "MaxPagesNode": 12, "MaxPagesTask": 14, "MaxRSSTask": 10, "MaxVMSizeTask": 14,
-    "ReqCPUFreqGov": 13, "ReqCPUFreqMax": 13, "ReqCPUFreqMin": 13,
-    "TRESUsageInAve": 14, "TRESUsageInMax": 14, "TRESUsageInMaxNode": 18, "TRESUsageInMaxTask": 18,
-    "TRESUsageInMin": 14, "TRESUsageInMinNode": 18, "TRESUsageInMinTask": 18, "TRESUsageInTot": 14,
-    "TRESUsageOutAve": 15, "TRESUsageOutMax": 15, "TRESUsageOutMaxNode": 19, "TRESUsageOutMaxTask": 19,
-    "TRESUsageOutTot": 15,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +116,7 @@ def read(words: Sequence[str], asker: Asker, site: ShimSite, now: float) -> Pool
     elif ask.ids is None:
         start = start or parse_moment("today", now, past=True)
     return PoolSacct(
-        replace(ask, ids=None, bare=bool(steps), widths=_WIDTHS),
+        replace(ask, ids=None, bare=bool(steps), widths=sacct.WIDTHS),
         None if ask.ids is None else [_name(one) for one in ask.ids],
         steps,
         start,

@@ -15,7 +15,7 @@ from penstock.shim.rows import Table
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.words import CommandAnswer, Option, Through, parse_words
 
-__all__ = ["STEP_WIDTHS", "AccountingColumn", "SacctAsk", "answer", "asked", "options_of", "read"]
+__all__ = ["WIDTHS", "AccountingColumn", "SacctAsk", "answer", "asked", "options_of", "read"]
 
 _LETTERS: Final = "aA:bBcC:DeE:f:F:g:hi:I:j:k:K:lLM:nN:o:pPq:r:R:s:S:Ttu:UvVW:x:X"
 _LONGS: Final = {
@@ -51,11 +51,25 @@ _WIDTHS: Final = {
     "WCKey": 10, "WorkDir": 20,
 }  # fmt: skip
 # Those of steps, which a job has where its steps are shown.
-STEP_WIDTHS: Final = {
+_STEP_WIDTHS: Final = {
     "AveCPU": 10, "AveRSS": 10, "AveVMSize": 10, "AvePages": 10, "AveDiskRead": 14, "AveDiskWrite": 14, "MaxRSS": 10,
     "MaxRSSNode": 10, "MaxVMSize": 10, "MaxVMSizeNode": 14, "MaxPages": 8, "MaxDiskRead": 12, "MaxDiskWrite": 12,
     "MinCPU": 10, "NTasks": 8, "SystemCPU": 10, "TotalCPU": 10, "UserCPU": 10,
 }  # fmt: skip
+WIDTHS: Final = _WIDTHS | _STEP_WIDTHS | {
+    "AveCPUFreq": 10, "BlockID": 16, "ConsumedEnergy": 14, "ConsumedEnergyRaw": 17, "Container": 19, "DBIndex": -10,
+    "Layout": 9, "McsLabel": 12, "MinCPUNode": 10, "MinCPUTask": 10, "ReqCPUFreq": 10, "Reserved": 10,
+    "ReservationId": 8, "ResvCPU": 10, "ResvCPURAW": 10, "Suspended": 10, "SystemComment": 15,
+    "TRESUsageOutMin": 15, "TRESUsageOutMinNode": 19, "TRESUsageOutMinTask": 19, "WCKeyID": 10,
+    "MaxDiskReadNode": 15, "MaxDiskReadTask": 15, "MaxDiskWriteNode": 16,
+    "MaxDiskWriteTask": 16, "MaxPagesNode": 12, "MaxPagesTask": 14, "MaxRSSTask": 10, "MaxVMSizeTask": 14,
+    "ReqCPUFreqGov": 13, "ReqCPUFreqMax": 13, "ReqCPUFreqMin": 13,
+    "TRESUsageInAve": 14, "TRESUsageInMax": 14, "TRESUsageInMaxNode": 18, "TRESUsageInMaxTask": 18,
+    "TRESUsageInMin": 14, "TRESUsageInMinNode": 18, "TRESUsageInMinTask": 18, "TRESUsageInTot": 14,
+    "TRESUsageOutAve": 15, "TRESUsageOutMax": 15, "TRESUsageOutMaxNode": 19, "TRESUsageOutMaxTask": 19,
+    "TRESUsageOutTot": 15,
+}  # fmt: skip
+"""Those of all that Slurm 22.05 has."""
 _NUMBERS: Final = frozenset(
     ["AllocCPUS", "AssocID", "CPUTimeRAW", "ElapsedRaw", "GID", "NCPUS", "NNodes", "NTasks", "Priority", "QOSRAW",
      "ReqCPUS", "UID", "CPUTime", "Elapsed"]
@@ -241,7 +255,7 @@ def _resolved(ask: SacctAsk, known: Sequence[str]) -> list[tuple[str, int]]:
         if "all".startswith(start):
             raise Through("all fields, which differ by release")
         name = next((name for name in known if name.lower().startswith(start)), None)
-        usual = {**_WIDTHS, **(STEP_WIDTHS if ask.steps else {}), **ask.widths}
+        usual = {**_WIDTHS, **(_STEP_WIDTHS if ask.steps else {}), **ask.widths}
         if name is None or name not in usual:
             raise Through(f"a field that is not served: {column.name[:40]}")
         widths[name] = column.width if column.width is not None else widths.get(name, usual[name])

@@ -16,8 +16,9 @@ from penstock.shim.rows import Table
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.squeue_format import DEFAULT, LETTERS, LONG, TIMES, Field, parse_format, parse_long_format, write_row
 from penstock.shim.words import CommandAnswer, Option, Through, parse_words
+from penstock.slurm.states import SHORT_STATES
 
-__all__ = ["LONG_STATES", "SHORT_STATES", "SqueueAsk", "answer", "asked", "options_of", "read"]
+__all__ = ["SqueueAsk", "answer", "asked", "options_of", "read"]
 
 _LONGS: Final = {
     "accounts": ("A", 1), "all": ("a", 0), "array": ("r", 0), "array-unique": ("array-unique", 0),
@@ -43,15 +44,6 @@ _KNOWN: Final = frozenset(
      "SQUEUE_PARTITION", "SQUEUE_QOS", "SQUEUE_STATES", "SQUEUE_USERS"]
 )  # fmt: skip
 
-SHORT_STATES: Final = {
-    "PENDING": "PD", "RUNNING": "R", "SUSPENDED": "S", "COMPLETED": "CD", "CANCELLED": "CA", "FAILED": "F",
-    "TIMEOUT": "TO", "NODE_FAIL": "NF", "PREEMPTED": "PR", "BOOT_FAIL": "BF", "DEADLINE": "DL", "OUT_OF_MEMORY": "OOM",
-    "COMPLETING": "CG", "CONFIGURING": "CF", "RESIZING": "RS", "RESV_DEL_HOLD": "RD", "REQUEUED": "RQ",
-    "REQUEUE_FED": "RF", "REQUEUE_HOLD": "RH", "REVOKED": "RV", "SIGNALING": "SI", "SPECIAL_EXIT": "SE",
-    "STAGE_OUT": "SO", "STOPPED": "ST",
-}  # fmt: skip
-"""Slurm's states, long and short. The first twelve are what a job is in; the others are marks upon these."""
-LONG_STATES: Final = {short: name for name, short in SHORT_STATES.items()}
 _BASES: Final = frozenset(list(SHORT_STATES)[:12])
 _USUAL: Final = frozenset(["PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STAGE_OUT"])
 _NO_TEXT: Final = "(null)"

@@ -9,10 +9,27 @@ from typing import AnyStr, Final
 
 from penstock.shim.words import Through
 
-__all__ = ["DEFAULT", "LETTERS", "LONG", "TIMES", "Field", "parse_format", "parse_long_format", "write_row"]
+__all__ = ["DEFAULT", "HEADINGS", "LETTERS", "LONG", "TIMES", "Field", "parse_format", "parse_long_format", "write_row"]
 
-LETTERS: Final = "aABcCdDeEfFgGhHiIjJkKlLmMnNoOpPqQrRStTuUvVwWxXyYzZ"
+# A letter of `-o`, the names of `-O` for the same (| between), and the heading.
+_FIELDS: Final = """
+a account ACCOUNT, A jobid JOBID, B batchhost EXEC_HOST, c mincpus MIN_CPUS, C numcpus CPUS,
+d mintmpdisk MIN_TMP_DISK, D numnodes NODES, e endtime END_TIME, E dependency DEPENDENCY, f feature FEATURES,
+F arrayjobid ARRAY_JOB_ID, g groupname GROUP, G groupid GROUP, h oversubscribe|shared OVER_SUBSCRIBE,
+H sockets SOCKETS_PER_NODE, i jobarrayid JOBID, I cores CORES_PER_SOCKET, j name NAME,
+J threads THREADS_PER_CORE, k comment COMMENT, K arraytaskid ARRAY_TASK_ID, l timelimit TIME_LIMIT,
+L timeleft TIME_LEFT, m minmemory MIN_MEMORY, M timeused TIME, n reqnodes REQ_NODES, N nodelist NODELIST,
+o command COMMAND, O contiguous CONTIGUOUS, p priority PRIORITY, P partition PARTITION, q qos QOS,
+Q prioritylong PRIORITY, r reason REASON, R reasonlist NODELIST(REASON), S starttime START_TIME,
+t statecompact ST, T state STATE, u username USER, U userid UID, v reservation RESERVATION,
+V submittime SUBMIT_TIME, w wckey WCKEY, W licenses LICENSES, x - EXC_NODES, X corespec CORE_SPEC, y nice NICE,
+Y schednodes SCHEDNODES, z sct S:C:T, Z workdir WORK_DIR
+"""
+_TABLE: Final = [field.split() for field in _FIELDS.split(",")]
+LETTERS: Final = "".join(letter for letter, _names, _heading in _TABLE)
 """The letters of `-o` that every release since 22.05 reads alike."""
+HEADINGS: Final = {letter: heading for letter, _names, heading in _TABLE}
+"""What stands above their fields."""
 DEFAULT: Final = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 LONG: Final = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 TIMES: Final = frozenset("eSV")
@@ -22,16 +39,7 @@ _WHOLE: Final = frozenset("lLMNY")  # where a right-justified value is never cut
 _WIDEST: Final = 4096
 _NO_TEXT: Final = "(null)"  # what printf makes of a missing text, unless fewer bytes are asked for
 # The names of `-O` whose field has a letter.
-_NAMES: Final = {
-    "account": "a", "jobid": "A", "batchhost": "B", "mincpus": "c", "numcpus": "C", "mintmpdisk": "d", "numnodes": "D",
-    "endtime": "e", "dependency": "E", "feature": "f", "arrayjobid": "F", "groupname": "g", "groupid": "G",
-    "oversubscribe": "h", "shared": "h", "sockets": "H", "jobarrayid": "i", "cores": "I", "name": "j", "threads": "J",
-    "comment": "k", "arraytaskid": "K", "timelimit": "l", "timeleft": "L", "minmemory": "m", "timeused": "M",
-    "reqnodes": "n", "nodelist": "N", "command": "o", "contiguous": "O", "priority": "p", "partition": "P", "qos": "q",
-    "prioritylong": "Q", "reason": "r", "reasonlist": "R", "starttime": "S", "statecompact": "t", "state": "T",
-    "username": "u", "userid": "U", "reservation": "v", "submittime": "V", "wckey": "w", "licenses": "W",
-    "corespec": "X", "nice": "y", "schednodes": "Y", "sct": "z", "workdir": "Z",
-}  # fmt: skip
+_NAMES: Final = {name: letter for letter, names, _heading in _TABLE for name in names.split("|") if name != "-"}
 _SIZE: Final = re.compile(r"(\.?)[ \t\n\v\f\r]*(\d*)(.*)", re.DOTALL | re.ASCII)
 
 

@@ -8,55 +8,39 @@ from dataclasses import dataclass
 
 from penstock.api import ASLEEP, JobState
 
-__all__ = ["NodeState", "parse_job_state", "parse_node_state"]
+__all__ = ["LONG_STATES", "SHORT_STATES", "NodeState", "parse_job_state", "parse_node_state"]
 
 log = logging.getLogger(__name__)
 
-_STATES = {state.value: state for state in JobState}
-_STATES |= {
-    "PD": JobState.PENDING,
-    "CF": JobState.CONFIGURING,
-    "R": JobState.RUNNING,
-    "S": JobState.SUSPENDED,
-    "CG": JobState.COMPLETING,
-    "RS": JobState.RESIZING,
-    "RQ": JobState.REQUEUED,
-    "CD": JobState.COMPLETED,
-    "CA": JobState.CANCELLED,
-    "F": JobState.FAILED,
-    "TO": JobState.TIMEOUT,
-    "NF": JobState.NODE_FAIL,
-    "PR": JobState.PREEMPTED,
-    "BF": JobState.BOOT_FAIL,
-    "DL": JobState.DEADLINE,
-    "OOM": JobState.OUT_OF_MEMORY,
-    # Requeued and held: in the queue, with priority 0. A job is so that failed with --requeue=expedite, or ended
-    # with a code of RequeueExitHold.
-    "RH": JobState.REQUEUE_HOLD,
+SHORT_STATES = {
+    "PENDING": "PD", "RUNNING": "R", "SUSPENDED": "S", "COMPLETED": "CD", "CANCELLED": "CA", "FAILED": "F",
+    "TIMEOUT": "TO", "NODE_FAIL": "NF", "PREEMPTED": "PR", "BOOT_FAIL": "BF", "DEADLINE": "DL", "OUT_OF_MEMORY": "OOM",
+    "COMPLETING": "CG", "CONFIGURING": "CF", "RESIZING": "RS", "RESV_DEL_HOLD": "RD", "REQUEUED": "RQ",
+    "REQUEUE_FED": "RF", "REQUEUE_HOLD": "RH", "REVOKED": "RV", "SIGNALING": "SI", "SPECIAL_EXIT": "SE",
+    "STAGE_OUT": "SO", "STOPPED": "ST",
+}  # fmt: skip
+"""Slurm's states, long and short, as all releases have them. The first twelve are what a job is in; the others are
+marks upon these."""
+LONG_STATES = {short: name for name, short in SHORT_STATES.items()}
+_SOME_HAVE = {"EXPEDITING": "EX", "LAUNCH_FAILED": "LF", "POWER_UP_NODE": "PO"}
+# REQUEUE_HOLD is requeued and held: in the queue, with priority 0. A job is so that failed with --requeue=expedite, or
+# ended with a code of RequeueExitHold.
+_STATES = {state.value: state for state in JobState} | {
     "SPECIAL_EXIT": JobState.REQUEUE_HOLD,
-    "SE": JobState.REQUEUE_HOLD,
     "EXPEDITING": JobState.PENDING,  # to start again as the first
-    "EX": JobState.PENDING,
     "RESV_DEL_HOLD": JobState.PENDING,
-    "RD": JobState.PENDING,
     "REQUEUE_FED": JobState.PENDING,
-    "RF": JobState.PENDING,
     # Phases of a job that still holds its nodes.
     "SIGNALING": JobState.RUNNING,
-    "SI": JobState.RUNNING,
     "STAGE_OUT": JobState.COMPLETING,
-    "SO": JobState.COMPLETING,
     "STOPPED": JobState.SUSPENDED,
-    "ST": JobState.SUSPENDED,
     "POWER_UP_NODE": JobState.CONFIGURING,
-    "PO": JobState.CONFIGURING,
     # Another cluster of the federation has the job; it could not be started.
     "REVOKED": JobState.CANCELLED,
-    "RV": JobState.CANCELLED,
     "LAUNCH_FAILED": JobState.FAILED,
-    "LF": JobState.FAILED,
     "RECONFIG_FAIL": JobState.FAILED,
 }
+_STATES |= {short: _STATES[name] for name, short in (SHORT_STATES | _SOME_HAVE).items()}
 # In a combined state these say what is going on now, the rest how it came about.
 _PHASES = (
     JobState.COMPLETING,
