@@ -14,8 +14,7 @@ from typing import Final
 
 from penstock.pool.model import PoolTask
 from penstock.pool.signals import signal_number
-from penstock.pool.terms import ArrayPlace, JobTerms
-from penstock.pooljobs.after import read_dependency
+from penstock.pool.terms import AfterJob, ArrayPlace, JobTerms
 from penstock.slurm.moments import parse_moment
 from penstock.slurm.option_table import VARIABLES, column
 from penstock.slurm.option_words import SbatchWords, job_name, read_words, script_words, untranslated
@@ -23,7 +22,7 @@ from penstock.slurm.parse import ParseError, array_tasks, parse_limit
 from penstock.values.gres import asked_gres
 from penstock.values.lines import split_lines
 
-__all__ = ["JobRequest", "NotForPools", "SbatchError", "export_of", "read_order", "script_content"]
+__all__ = ["JobRequest", "NotForPools", "SbatchError", "export_of", "read_dependency", "read_order", "script_content"]
 
 _MOST_TASKS: Final = 10_000
 _KNOWN: Final = frozenset(column("pool"))
@@ -41,6 +40,8 @@ _LARGEST_SCRIPT: Final = 4 * 2**20
 _MEMORY: Final = re.compile(r"([0-9]{1,12})([KMGT]?)B?", re.ASCII | re.IGNORECASE)
 _SIGNAL: Final = re.compile(r"(?:([RB]+):)?([A-Za-z0-9+]+)(?:@([0-9]{1,5}))?", re.ASCII)
 _WARNING: Final = 60.0
+_CONDITIONS: Final = ("after", "afterany", "afterok", "afternotok", "aftercorr")
+_JOB: Final = re.compile(r"([0-9]{1,11})(?:_(?:([0-9]{1,9})|\*))?(?:\+([0-9]{1,6}))?", re.ASCII)
 _NODES: Final = re.compile(r"1(-[0-9]+)?", re.ASCII)
 
 
@@ -286,6 +287,34 @@ def _signal(text: str | None) -> tuple[int, float, bool]:
     if match is None or not number:
         raise SbatchError(f"Invalid --signal specification: {text}")
     return number, float(match[3] or _WARNING), "B" in (match[1] or "")
+
+
+def read_dependency(text: str) -> tuple[tuple[AfterJob, ...], bool]:
+    """The conditions of `--dependency` on jobs, of the pool's and of Slurm's, and whether one of them is enough. Raises
+    ValueError for what Slurm would not take, or a pool does not know."""
+    if not text.strip():
+        return (), False
+    one = "?" in text
+    if one and "," in text:
+        raise ValueError("all of them, or one of them: , and ? do not go together")
+    found = []
+    for part in re.split(r"[,?]", text):
+        kind, colon, jobs = part.strip().partition(":")
+        kind = kind.lower()
+        if kind == "singleton" and not colon:
+            found.append(AfterJob(kind))
+            continue
+        if _JOB.fullmatch(kind):  # a bare number
+            kind, jobs = "afterany", part.strip()
+        if kind not in _CONDITIONS or not jobs:
+            raise ValueError(f"no dependency of a pool's job: {part[:60]}")
+        for word in jobs.split(":"):
+            match = _JOB.fullmatch(word)
+            if match is None or (match[3] is not None and kind != "after"):
+                raise ValueError(f"no job: {word[:60]}")
+            task = None if match[2] is None else int(match[2])
+            found.append(AfterJob(kind, int(match[1]), task, 60.0 * int(match[3] or 0)))
+    return tuple(found), one
 
 
 def _begin(text: str | None, now: float) -> float:

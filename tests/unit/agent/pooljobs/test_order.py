@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from penstock.pool.jobenv import job_environment
 from penstock.pool.model import PoolTask
 from penstock.pool.terms import FIRST_JOB, AfterJob, JobTerms
-from penstock.pooljobs.after import read_dependency
-from penstock.pooljobs.order import JobRequest, NotForPools, SbatchError, export_of, read_order, script_content
+from penstock.pooljobs.order import (
+    JobRequest,
+    NotForPools,
+    SbatchError,
+    export_of,
+    read_dependency,
+    read_order,
+    script_content,
+)
 
 SCRIPT = "#!/bin/bash\n#SBATCH -J named -t 10\n#SBATCH --mem=2G --cpus-per-task 2\n\ntrue\n"
 
