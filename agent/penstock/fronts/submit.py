@@ -31,22 +31,16 @@ if TYPE_CHECKING:
 
     from penstock.slurm.option_words import SbatchWords
 
-__all__ = ["SbatchAnswer", "submit_once"]
+__all__ = ["ALIVE", "SbatchAnswer", "submit_once"]
 
 _LOOK = 20.0  # seconds
 _SAID = 0.2  # seconds in which an sbatch that waits for its job has said all that it says at its submission
 _AGAIN = 2.0  # seconds between looks at a job that is waited for
-_ALIVE = (
-    "PENDING",
-    "RUNNING",
-    "SUSPENDED",
-    "CONFIGURING",
-    "COMPLETING",
-    "REQUEUED",
-    "RESIZING",
-    "STOPPED",
-    "STAGE_OUT",
-)
+ALIVE = (
+    "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESIZING", "STOPPED",
+    "STAGE_OUT", "SIGNALING", "SPECIAL_EXIT",
+)  # fmt: skip
+"""The states of a job that has not ended, in long words."""
 _ROOM = 2.0  # seconds between tries of the one that is next to get room in the queue
 _TRIED_AGAIN = b"retrying"
 _EARLIER = 3600.0  # seconds before the first try from which on accounting is looked through
@@ -242,7 +236,7 @@ def _waited(job: int, environ: Mapping[str, str]) -> int:
             rows = split_lines(output.decode(errors="replace"))
             states = [_field(row, "JobState=") for row in rows]
             code = max((_exit(_field(row, "ExitCode=")) for row in rows), default=1)
-            if not any(state in _ALIVE for state in states):
+            if not any(state in ALIVE for state in states):
                 return code
         elif b"Invalid job id" in errors:
             return code

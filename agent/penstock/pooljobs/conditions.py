@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from penstock.errors import SlurmUnavailable
+from penstock.fronts.submit import ALIVE
 from penstock.pool.waiting import OtherJob
 from penstock.shim.rows import parse_table
 from penstock.slurm.parse import parse_time
@@ -16,10 +17,6 @@ __all__ = ["SlurmJobs", "judged"]
 _LETTERS: Final = "AFKTSe"
 _NO_ACCOUNTING: Final = "accounting storage is disabled"
 _UNKNOWN: Final = "Invalid job id"
-_ALIVE: Final = (
-    "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESIZING", "STOPPED",
-    "STAGE_OUT", "SIGNALING", "SPECIAL_EXIT",
-)  # fmt: skip
 _LOST: Final = OtherJob(0.0, 0.0, completed=False)
 
 Wanted = tuple[int, int | None]
@@ -79,7 +76,7 @@ def judged(wanted: Collection[Wanted], rows: Collection[Row]) -> dict[Wanted, Ot
         if not own:
             continue
         started = [start for row in own if (start := parse_time(row[4])) is not None]
-        over = all(row[3] not in _ALIVE for row in own)
+        over = all(row[3] not in ALIVE for row in own)
         ended = [end for row in own if (end := parse_time(row[5])) is not None]
         found[job, task] = OtherJob(
             min(started, default=None),

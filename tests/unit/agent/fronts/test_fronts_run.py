@@ -282,9 +282,10 @@ def test_it_ends_as_sbatch_does_whose_job_ended_so(desk, ended, code):
     assert desk.run("sbatch", "--wait", "a.sh") == (code, b"Submitted batch job 101\n", b"")
 
 
-def test_one_that_is_waited_for_and_whose_answer_was_lost_is_waited_for(desk):
+@pytest.mark.parametrize("alive", ["RUNNING", "REQUEUE_HOLD", "SPECIAL_EXIT", "SIGNALING"])
+def test_one_that_is_waited_for_and_whose_answer_was_lost_is_waited_for(desk, alive):
     desk.plan("after")
-    states = "echo 'JobId=101 JobName=x JobState=RUNNING ExitCode=0:0'"
+    states = f"echo 'JobId=101 JobName=x JobState={alive} ExitCode=0:0'"
     ended = (
         "echo 'JobId=101_1 JobName=x JobState=COMPLETED ExitCode=0:0'; echo 'JobId=102 JobState=FAILED ExitCode=3:0'"
     )
