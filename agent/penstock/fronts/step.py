@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.slurm.minutes import minutes_of
 from penstock.slurm.name_patterns import NO_TASK, filled
-from penstock.slurm.option_table import SRUN_KINDS, SRUN_LETTERS, VALUE
+from penstock.slurm.option_table import VALUE, options_of
 from penstock.slurm.option_words import exports_all, options_in
 
 TYPE_CHECKING = False
@@ -29,6 +29,7 @@ POOL_JOB = "PENSTOCK_POOL_JOB"
 STEPS = "PENSTOCK_POOL_STEPS"
 """Of such a job: a file that has a byte for each of its steps so far."""
 _BAD_OPTION = 255
+_KINDS, _LETTERS = options_of("srun")
 _NOT_SERVED = ("multi-prog", "het-group", "pack-group", "pty", "container", "bcast", "async")
 _ONLY_SAYS = ("help", "usage", "version")
 
@@ -61,9 +62,9 @@ def read_words(words: Sequence[str]) -> StepWords:
     """The words after srun, as getopt_long reads them there: up to the first that is no option. Raises StepError."""
     found: list[tuple[str, str | None]] = []
     left = list(words)
-    for given, name, kind, value, _words in options_in(left, SRUN_KINDS, SRUN_LETTERS):
-        if name not in SRUN_KINDS:
-            fitting = any(known.startswith(name) for known in SRUN_KINDS)
+    for given, name, kind, value, _words in options_in(left, _KINDS, _LETTERS):
+        if name not in _KINDS:
+            fitting = any(known.startswith(name) for known in _KINDS)
             what = f"option '{given}' is ambiguous" if fitting else f"unrecognized option '{given}'"
             raise _bad(what if given.startswith("--") else f"invalid option -- '{name}'")
         if kind == VALUE and value is None:

@@ -5,7 +5,7 @@ Nothing is imported here: the front programs, which start for every command, rea
 
 from __future__ import annotations
 
-__all__ = ["AT_WILL", "KINDS", "LETTERS", "NO_VALUE", "SRUN_KINDS", "SRUN_LETTERS", "VALUE", "VARIABLES", "column"]
+__all__ = ["AT_WILL", "KINDS", "LETTERS", "NO_VALUE", "VALUE", "VARIABLES", "column", "options_of"]
 
 # From 22.05 to 26.05 (slurm_opt.c, opt.c). What a newer release adds is taken for one whose value comes with =, if any.
 #   option    its name/short letter; several with commas between where all else is alike
@@ -93,25 +93,21 @@ NO_VALUE, AT_WILL, VALUE = 0, 1, 2
 _KINDS = {"no": NO_VALUE, "?": AT_WILL, "=": VALUE}
 _TITLES, *_ROWS = [line.split() for line in _TABLE.split("\n")[1:-1]]
 
-KINDS: dict[str, int] = {}
-SRUN_KINDS: dict[str, int] = {}
-"""By the full names of options whether they take a value."""
-LETTERS: dict[str, str] = {}
-SRUN_LETTERS: dict[str, str] = {}
-"""The full names of the short ones."""
-VARIABLES: dict[str, str] = {}
-"""The options that sbatch reads variables for, by these."""
-for _row in _ROWS:
-    for _word in _row[0].split(","):
-        _name, _, _letter = _word.partition("/")
-        for _kind, _kinds, _letters in ((_row[1], KINDS, LETTERS), (_row[2], SRUN_KINDS, SRUN_LETTERS)):
-            if _kind in _KINDS:
-                _kinds[_name] = _KINDS[_kind]
-                if _letter:
-                    _letters[_letter] = _name
-        if len(_row) > 3 and _row[3] != "-":
-            _own = "SBATCH_" + _name.upper().replace("-", "_")
-            VARIABLES.update(dict.fromkeys([_own] if _row[3] == "*" else _row[3].split(","), _name))
+
+def options_of(program: str) -> tuple[dict[str, int], dict[str, str]]:
+    """By the full names of the options of sbatch or srun whether they take a value, and the full names of the short
+    ones."""
+    kinds: dict[str, int] = {}
+    letters: dict[str, str] = {}
+    place = _TITLES.index(program)
+    for row in _ROWS:
+        kind = _KINDS.get(row[place])
+        if kind is not None:
+            for word in row[0].split(","):
+                if word[-2:-1] == "/":
+                    letters[word[-1]] = word = word[:-2]
+                kinds[word] = kind
+    return kinds, letters
 
 
 def column(title: str) -> dict[str, str]:
@@ -119,3 +115,16 @@ def column(title: str) -> dict[str, str]:
     place = _TITLES.index(title)
     said = [(row[0].split(","), row[place]) for row in _ROWS if len(row) > place and row[place] != "-"]
     return {word.partition("/")[0]: cell for words, cell in said for word in words}
+
+
+def _variables() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for option, cell in column("variable").items():
+        for name in [f"SBATCH_{option.upper().replace('-', '_')}"] if cell == "*" else cell.split(","):
+            found[name] = option
+    return found
+
+
+KINDS, LETTERS = options_of("sbatch")
+VARIABLES = _variables()
+"""The options that sbatch reads variables for, by these."""

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from penstock.fronts.folder import front_folder
 from penstock.fronts.step import POOL_JOB, STEPS, StepError, copy_environment, exported, file_of, read_ask, read_words
-from penstock.slurm.option_table import SRUN_KINDS
+from penstock.slurm.option_table import options_of
 
+KINDS, _ = options_of("srun")
 JOB = {
     "SLURM_JOB_ID": "5000000007",
     POOL_JOB: "5000000007",
@@ -54,7 +55,7 @@ class TestWords:
             read_words(words)
         assert told.value.code == 255
 
-    @given(st.lists(st.sampled_from([f"--{name}" for name in SRUN_KINDS] + ["-n", "2", "x", "--", "-", "-u", "-e"])))
+    @given(st.lists(st.sampled_from([f"--{name}" for name in KINDS] + ["-n", "2", "x", "--", "-", "-u", "-e"])))
     def test_no_word_of_the_command_is_lost(self, words):
         try:
             read = read_words(words)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from help_options import help_options
-from penstock.slurm.option_table import KINDS, LETTERS, SRUN_KINDS, SRUN_LETTERS, VARIABLES
+from penstock.slurm.option_table import KINDS, VARIABLES, options_of
 
 RECORDED = Path(__file__).parents[3] / "fixtures/slurm"
-TABLES = {"sbatch": (KINDS, LETTERS), "srun": (SRUN_KINDS, SRUN_LETTERS)}
+TABLES = {"sbatch": options_of("sbatch"), "srun": options_of("srun")}
 READ = re.compile(rb"\0(SBATCH_[A-Z0-9_]+|SLURM_CLUSTERS|SLURM_HINT)(?=\0)")
 """The variables that name options, in sbatch itself."""
 
