@@ -1,0 +1,76 @@
+"""What the agent consists of: parts that are all treated alike, and the manual's own example of one."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import textwrap
+from collections import Counter
+from dataclasses import fields
+
+import pytest
+from factories import make_job, make_snapshot
+
+from penstock import app
+from penstock.app import PARTS, App
+from penstock.config import config_of
+from penstock.core import parts
+from penstock.core.parts import Part, Site
+from penstock.errors import NotPermitted
+from penstock.state.store import Store
+from penstock_lab.mock.backend import virtual_cluster
+
+
+def made(settings=None):
+    backend = virtual_cluster(start=1e9)
+    one = App(config_of(settings or {}), backend, backend.clock, Store(":memory:"))
+    asyncio.run(one.start())
+    return one
+
+
+def test_the_list_is_what_an_agent_has_each_with_a_name_of_its_own():
+    one = made()
+    assert tuple(type(part) for part in one.parts) == PARTS
+    assert all(part.name for part in one.parts)
+    assert len({part.name for part in one.parts}) == len(PARTS)
+
+
+def test_no_two_parts_answer_to_one_name():
+    one = made()
+    names = Counter(name for part in one.parts for name in part.operations())
+    assert {name for name, count in names.items() if count > 1} == set()
+    assert names.keys() < one.operations.keys()
+
+
+def test_what_parts_are_given_fits_on_a_screen():
+    """Who needs more of the agent than this is no part of it."""
+    assert len(fields(Site)) <= 12
+
+
+def example():
+    """The part that the manual shows, as it stands there."""
+    text = inspect.getdoc(Part).partition("    class Queue(Part):")
+    found = dict(vars(parts))
+    exec(textwrap.dedent(text[1].strip(" ") and "class Queue(Part):" + text[2].replace("\n    ", "\n")), found)
+    return found["Queue"]
+
+
+def test_the_manuals_example_is_a_whole_part(monkeypatch):
+    queue = example()
+    monkeypatch.setattr(
+        App, "_made", lambda _self, site, _predictions, _of=App._made: (*_of(_self, site, _predictions), queue(site))
+    )
+    one = made()
+    one.observer._last = make_snapshot([make_job(7, uid=1), make_job(8, uid=1), make_job(9, "n1", uid=1)])
+    assert asyncio.run(one.operations["waiting"](0, {})) == 2
+    with pytest.raises(NotPermitted):
+        asyncio.run(one.operations["waiting"](54321, {}))
+    assert app.PARTS == PARTS
+
+
+def test_a_wrong_configuration_is_refused_by_the_part_whose_it_is(monkeypatch):
+    asked = []
+    for kind in PARTS:
+        monkeypatch.setattr(kind, "check", staticmethod(lambda _config, _kind=kind: asked.append(_kind)))
+    app.check(config_of({}))
+    assert tuple(asked) == PARTS
