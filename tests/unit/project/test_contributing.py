@@ -6,6 +6,7 @@ import re
 
 import pytest
 import yaml
+from doc_pages import anchors, links
 
 from places import PROJECT
 
@@ -19,8 +20,11 @@ def test_the_tests_and_files_that_it_names_are_there():
     assert len(named) > 30
     for name in named:
         assert list(PROJECT.glob(name)), name
-    for link in re.findall(r"\]\(([\w/.-]+)", PAGE):
-        assert (PROJECT / link).exists(), link
+    for link in links(PAGE):
+        name, _, heading = link.partition("#")
+        assert (PROJECT / name).exists(), link
+        if heading:
+            assert heading in anchors((PROJECT / name).read_text(encoding="utf-8")), link
 
 
 @pytest.mark.parametrize(("code", "tests"), [("agent/penstock", "agent"), ("lab/penstock_lab", "lab")])
