@@ -6,11 +6,10 @@ python -m penstock.cli.schemas hold list       prints that of one
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import sys
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -85,8 +84,8 @@ class _Schema(GenerateJsonSchema):
 def answers() -> dict[str, TypeAdapter[Any]]:
     """What each command of the installed ones prints, by the words after `penstock`."""
     models = dict(_AGENT)
-    if importlib.util.find_spec("penstock_lab") is not None:
-        models |= importlib.import_module("penstock_lab.cli.answers").ANSWERS
+    for other in entry_points(group="penstock.answers"):
+        models |= other.load()
     return {name: TypeAdapter(model) for name, model in models.items()}
 
 

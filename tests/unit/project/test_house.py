@@ -143,6 +143,12 @@ def test_a_fault_is_seen():
     ]
 
 
+def test_the_laboratory_is_named_by_the_table_of_commands_alone():
+    """Not by a string either, which import rules do not see. The table only says where an installed command is."""
+    named = {name for name, path in modules().items() if "penstock_lab" in path.read_text(encoding="utf-8")}
+    assert named == {"penstock.cli"}
+
+
 def test_at_most_six_modules_are_at_the_root():
     root = {path.stem for path in (AGENT / "penstock").glob("*.py")}
     assert len(root) <= 6, f"{sorted(root)}: put the new one where it belongs"
