@@ -141,7 +141,9 @@ def test_a_wfformat_instance_runs_packed_by_srun(make_agent, cluster):
     done = cluster.run_as("alice", [*COMMAND, *words], env=agent.environment, cwd=agent.folder)
     assert done.returncode == 0, done.stderr
     run = agent.finish(int(done.stdout.split()[-1]))
-    assert (run["phase"], [s["name"] for s in run["stages"]]) == ("completed", ["1-split", "2-work", "3-join"])
+    logs = [file.read_text() for file in sorted(agent.folder.rglob("*.out"))]
+    assert run["phase"] == "completed", (run["why"], [s["failure"] for s in run["stages"]], logs)
+    assert [s["name"] for s in run["stages"]] == ["1-split", "2-work", "3-join"]
     lines = [line.split() for line in log(agent)]
     assert [lines[0][0], lines[-1][0]] == ["split_0", "join_0"] and sorted(n for n, _ in lines[1:-1]) == middle
     assert len({node for _, node in lines[1:-1]}) == 2, "on both nodes"
