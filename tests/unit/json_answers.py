@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import click
 from pydantic import BaseModel
@@ -38,14 +37,9 @@ def prints_json(command: click.Command) -> bool:
     return any("--json" in option.opts for option in command.params)
 
 
-@functools.cache
-def _models() -> dict[str, Any]:
-    return answers()
-
-
 def check(name: str, text: str) -> None:
     """Fails where a key is missing, is of another type, or is one that the schema does not know."""
-    found = _models()[name].validate_json(text, strict=True)
+    found = answers()[name].validate_json(text, strict=True)
     shown = found.model_dump_json(exclude_unset=True) if isinstance(found, BaseModel) else json_text(found)
     assert json.loads(shown) == json.loads(text), f"penstock {name} --json: what its schema does not say"
 

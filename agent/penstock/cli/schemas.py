@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Final
 
@@ -81,7 +82,8 @@ class _Schema(GenerateJsonSchema):
         return field.get("name") == "format" or super().field_is_required(field, total)
 
 
-def answers() -> dict[str, TypeAdapter[Any]]:
+@cache
+def answers() -> Mapping[str, TypeAdapter[Any]]:
     """What each command of the installed ones prints, by the words after `penstock`."""
     models = dict(_AGENT)
     for other in entry_points(group="penstock.answers"):
