@@ -7,12 +7,12 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from penstock.cli.answers.base import Answer, Part
+from penstock.cli.answers.base import Answer, AnswerPart
 
 __all__ = ["ANSWERS"]
 
 
-class Rows(Part):
+class Rows(AnswerPart):
     """What one part of an experiment found."""
 
     rows: list[dict[str, Any]]
@@ -55,7 +55,7 @@ class Model(Answer):
     out: str
 
 
-class Figures(Part):
+class Figures(AnswerPart):
     """How `n` jobs waited; null where there are none."""
 
     n: int
@@ -95,7 +95,7 @@ class Simulation(Answer, Figures):
     requeues: int
 
 
-class LeftOut(Part):
+class LeftOut(AnswerPart):
     """Records that are no jobs of the history, and where the first of them stands."""
 
     reason: str
@@ -103,14 +103,14 @@ class LeftOut(Part):
     first: str
 
 
-class Joined(Part):
+class Joined(AnswerPart):
     """Records that became part of another one's job."""
 
     what: str
     records: int
 
 
-class Machine(Part):
+class Machine(AnswerPart):
     """The most that jobs had at one time, or what was said."""
 
     cpus: int
@@ -118,7 +118,7 @@ class Machine(Part):
     cpus_per_node: int
 
 
-class HistoryAbout(Part):
+class HistoryAbout(AnswerPart):
     """What a history holds; times are ISO 8601 in UTC."""
 
     file: str
@@ -144,7 +144,7 @@ class History(Answer, HistoryAbout):
     """A history, and what became of the records that it was made of."""
 
 
-class Predictor(Part):
+class Predictor(AnswerPart):
     """How right one predictor was: errors in seconds, with 95 % intervals; `over_plain` is its mean error over that of
     `plain` on the same jobs. `sampled`: judged on stretches of the log."""
 
@@ -175,7 +175,7 @@ class Predictor(Part):
     jobs_per_second: float
 
 
-class Strategy(Part):
+class Strategy(AnswerPart):
     """One way to submit a chain of stages, over windows: seconds, and ratios over the plain chain's, with intervals."""
 
     strategy: str
@@ -203,7 +203,7 @@ class Backtest(Answer):
     verdicts: list[str]
 
 
-class Spanned(Part):
+class Spanned(AnswerPart):
     """A value with its 95 % interval."""
 
     value: float
@@ -211,7 +211,7 @@ class Spanned(Part):
     high: float
 
 
-class ReplayError(Part):
+class ReplayError(AnswerPart):
     """Recorded and simulated waits as the site is, the difference, and by how much a start is off (s)."""
 
     recorded: Spanned
@@ -221,7 +221,7 @@ class ReplayError(Part):
     median: Spanned
 
 
-class Effect(Part):
+class Effect(AnswerPart):
     """Waits before and after, by how much they became longer (s); ratios of means, after over before; shares."""
 
     now: Spanned

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, Literal, Self, dataclass_transform
 
-__all__ = ["Answer", "Document", "Part", "absent", "printed"]
+__all__ = ["Answer", "AnswerPart", "Document", "absent", "printed"]
 
 _ABSENT: Final = object()
 
@@ -19,7 +19,7 @@ def absent() -> Any:  # noqa: ANN401
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-class Part:
+class AnswerPart:
     """An object whose keys are all named here; the field `from_` is the key `from`, which is no name in Python."""
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"alias_generator": lambda name: name.removesuffix("_")}
@@ -45,13 +45,13 @@ class Part:
         return handler(source)
 
 
-class Document(Part):
+class Document(AnswerPart):
     """An object with further keys that are not promised: they may change or go with any release."""
 
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {**Part.__pydantic_config__, "extra": "allow"}
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {**AnswerPart.__pydantic_config__, "extra": "allow"}
 
 
-class Answer(Part):
+class Answer(AnswerPart):
     """What a command prints. `format`, which printing adds, is raised when a key goes or means something else."""
 
     format: Literal[1] = absent()
@@ -59,7 +59,7 @@ class Answer(Part):
 
 def printed(value: object) -> Any:  # noqa: ANN401
     """As JSON has it, one level deep."""
-    if isinstance(value, Part):
+    if isinstance(value, AnswerPart):
         return {name.removesuffix("_"): each for name, each in vars(value).items() if each is not _ABSENT}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from penstock.cli.answers.base import Answer, Document, Part, absent
+from penstock.cli.answers.base import Answer, AnswerPart, Document, absent
 
 __all__ = [
     "Bags",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-class Calibration(Part):
+class Calibration(AnswerPart):
     """How right predictions were: the mean |log10(estimate / wait)|, the shares that were off by at most one and ten
     minutes, the share of waits within their bound, and what the bounds cost (pinball loss in log10)."""
 
@@ -57,7 +57,7 @@ class Class(Calibration):
     median: float
 
 
-class Outlook(Part):
+class Outlook(AnswerPart):
     """The wait to expect of one job. `experts` say what the estimate was made of, in seconds; `trust` are shares."""
 
     predictor: str
@@ -92,7 +92,7 @@ class Waits(Answer):
     outlook: Outlook | None
 
 
-class QueueStart(Part):
+class QueueStart(AnswerPart):
     """When such a job starts in the queue: by everybody's time limits (null: never), and likely, in nine of ten cases
     between `low` and `high` (null: not known, or not within 30 days)."""
 
@@ -102,7 +102,7 @@ class QueueStart(Part):
     high: float | None
 
 
-class Slot(Part):
+class Slot(AnswerPart):
     """`procs` nodes (processors, in a file) from `start` for `duration`; `c` and `f` are prices. `nodes`: which."""
 
     start: float
@@ -122,7 +122,7 @@ class Slots(Answer):
     slots: list[Slot]
 
 
-class Quote(Part):
+class Quote(AnswerPart):
     """A start with its price for delays (null: it cannot be had), and by how much it delays which jobs."""
 
     start: float
@@ -139,7 +139,7 @@ class Quotes(Answer):
     queued: QueueStart | None
 
 
-class AdvisedMemory(Part):
+class AdvisedMemory(AnswerPart):
     """Bytes a node: what was `asked` for last and what a run `used` at most (null: not known). `suggested` (null: none
     is) is more than runs use but for the probability `risk`; of `unknown` runs accounting does not say it."""
 
@@ -151,7 +151,7 @@ class AdvisedMemory(Part):
     risk: float
 
 
-class AdvisedJob(Part):
+class AdvisedJob(AnswerPart):
     """A kind of job with its last `limit` (s). `suggested` (null: none is) is exceeded with probability `risk`, or the
     longest run so far is. `sooner`: by how many seconds it would start earlier now; null: not known. `time_min` is for
     `--time-min` beside `limit` (null: none), likewise. `memory`: null where accounting does not say what was used."""
@@ -183,14 +183,14 @@ class Advice(Answer):
     jobs: list[AdvisedJob]
 
 
-class Point(Part):
+class Point(AnswerPart):
     """What a plan costs and how long it takes."""
 
     cost: float | None
     makespan: float | None
 
 
-class Placed(Part):
+class Placed(AnswerPart):
     """A stage in its slot, and on which nodes (numbers of processors, in a file). Where the slot is shorter than the
     stage's limit: that limit, and how probable it is that the stage takes longer than its slot. `likely`: when it
     starts as one of a chain of jobs in the queue, without slots; absent for a file, with --reserve, and where nodes
@@ -212,7 +212,7 @@ class OnFront(Point):
     takes: str
 
 
-class Chosen(Part):
+class Chosen(AnswerPart):
     """`front` are the plans that no other beats, `best_effort` what the queue alone would give; `notes` say what was
     not looked at."""
 
@@ -225,14 +225,14 @@ class Chosen(Part):
     stages: list[Placed]
 
 
-class InReservations(Part):
+class InReservations(AnswerPart):
     """The jobs of stages that have a reservation each."""
 
     by: Literal["reservations"]
     jobs: dict[str, int]
 
 
-class AskedFor(Part):
+class AskedFor(AnswerPart):
     """The jobs of stages that wait in the queue beside a slot each, for which an operator was asked, and `why`."""
 
     by: Literal["requests"]
@@ -240,7 +240,7 @@ class AskedFor(Part):
     jobs: dict[str, int]
 
 
-class InChain(Part):
+class InChain(AnswerPart):
     """Workflows that were handed over as chains, and `why` nothing is reserved; null: the next tick takes it on."""
 
     by: Literal["chain"]
@@ -282,7 +282,7 @@ class PlacedThere(Placed):
     start_there: float
 
 
-class Site(Part):
+class Site(AnswerPart):
     """A site that has answered; `clock_ahead` is how many seconds its clock is before this one. A queue
     file has no partition."""
 
@@ -293,14 +293,14 @@ class Site(Part):
     clock_ahead: float
 
 
-class LeftOut(Part):
+class LeftOut(AnswerPart):
     """A site that has not."""
 
     name: str
     why: str
 
 
-class Transfer(Part):
+class Transfer(AnswerPart):
     """Data of one stage for another; `correction` is what measured transfers took, over what the file says."""
 
     of: str
@@ -324,7 +324,7 @@ class SitesPlan(Answer, Chosen):
     reserved: Reserved = absent()
 
 
-class Hold(Part):
+class Hold(AnswerPart):
     """A held slot; `base` and `f` are its price, f null where no reservation could be had. `submit_at`, `chance` and
     `idle` are those of a job that idles until it begins: when it is submitted, the probability that it runs by then,
     and for how long (s) it then idles on average; null without one."""
@@ -362,7 +362,7 @@ class HoldTick(Holds):
     changes: list[str]
 
 
-class Account(Part):
+class Account(AnswerPart):
     """In units of the price; `budget` and `left` are null where no budget was set."""
 
     name: str
@@ -372,7 +372,7 @@ class Account(Part):
     left: float | None
 
 
-class Entry(Part):
+class Entry(AnswerPart):
     """A line of the ledger."""
 
     hold: int
@@ -389,7 +389,7 @@ class Ledger(Answer):
     entries: list[Entry]
 
 
-class Resource(Part):
+class Resource(AnswerPart):
     """Where a task may run. Seconds: `tx` runs, `tq` waits, `ttc` both; `cost` in the metric; null: not known. With
     several tasks `task` says which. On a cluster: how many tasks in how many jobs go there, and what was submitted."""
 
@@ -413,7 +413,7 @@ class Select(Answer):
     resources: list[Resource]
 
 
-class Progress(Part):
+class Progress(AnswerPart):
     """Tasks by what became of them; `unplaced` wait for a place (`homeless` in earlier releases)."""
 
     waiting: int
@@ -424,7 +424,7 @@ class Progress(Part):
     homeless: int
 
 
-class Array(Part):
+class Array(AnswerPart):
     """A job array; `job` is null while its submission is not known. `withdrawn` are those of its jobs that moved."""
 
     job: int | None
@@ -434,7 +434,7 @@ class Array(Part):
     withdrawn: int
 
 
-class Move(Part):
+class Move(AnswerPart):
     """Tasks that went from one resource to another."""
 
     at: float
@@ -443,7 +443,7 @@ class Move(Part):
     tasks: int
 
 
-class Bag(Part):
+class Bag(AnswerPart):
     """A bag of tasks; `finished` is null while it goes on."""
 
     bag: int
@@ -473,7 +473,7 @@ class Profile(Answer):
     deviation: dict[str, float]
 
 
-class Machine(Part):
+class Machine(AnswerPart):
     """A machine beside what the base's profile predicts: seconds, and errors in per cent by base and maximum clock."""
 
     name: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.cli.answers.base import Answer, Part, absent
+from penstock.cli.answers.base import Answer, AnswerPart, absent
 
 __all__ = ["Auto", "Cancel", "Drain", "Logs", "Start", "Status", "Stop", "Submit", "Top"]
 
 
-class Task(Part):
+class Task(AnswerPart):
     """A task; `last` is how its last attempt ended, `why` says more."""
 
     id: int
@@ -31,7 +31,7 @@ class Task(Part):
     memory: int
 
 
-class Member(Part):
+class Member(AnswerPart):
     """A node of a pool; `left` is how long it stays, null: for ever. `used` are cores that its tasks really use."""
 
     address: str
@@ -48,7 +48,7 @@ class Member(Part):
     used: float
 
 
-class Shape(Part):
+class Shape(AnswerPart):
     """`tasks` that wait for a member as large as this."""
 
     cores: float
@@ -87,7 +87,7 @@ class Top(_Look):
     listed: list[Task]
 
 
-class AutoOrder(Part):
+class AutoOrder(AnswerPart):
     """What the user allows: nodes that work and jobs that run at once, the longest limit; `cores` null: whole nodes."""
 
     max_nodes: int
@@ -102,7 +102,7 @@ class AutoOrder(Part):
     workdir: str
 
 
-class AutoAllocation(Part):
+class AutoAllocation(AnswerPart):
     """A job that was asked for; `job` null: it is being submitted. `expected`: seconds until it starts, null: it has.
     `joined`: the pool has its nodes; `leaving`: it was taken back, or leaves when its tasks have ended."""
 
@@ -118,7 +118,7 @@ class AutoAllocation(Part):
     why: str
 
 
-class AutoSubmission(Part):
+class AutoSubmission(AnswerPart):
     """`jobs` jobs of so many nodes, a time limit and partitions (comma-separated)."""
 
     nodes: int
@@ -127,7 +127,7 @@ class AutoSubmission(Part):
     jobs: int
 
 
-class AutoVerdict(Part):
+class AutoVerdict(AnswerPart):
     """What is submitted and why; when all tasks are expected to have ended (seconds from then; null: never, as things
     are); tasks that need more than an allocation may have."""
 

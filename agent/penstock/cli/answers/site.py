@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from penstock.cli.answers.base import Answer, Document, Part
+from penstock.cli.answers.base import Answer, AnswerPart, Document
 
 __all__ = [
     "Audit",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-class Feature(Part):
+class Feature(AnswerPart):
     """Something that Penstock can do, whether it can here, and by which checks."""
 
     id: str
@@ -37,7 +37,7 @@ class Feature(Part):
     docs: str
 
 
-class Finding(Part):
+class Finding(AnswerPart):
     """What one check saw, what would change it and what that costs."""
 
     id: str
@@ -76,7 +76,7 @@ class Paused(Answer):
     unwritten: str
 
 
-class Order(Part):
+class Order(AnswerPart):
     """Who (uid) has said that all is to be off, when, and what was stopped for it."""
 
     by: int
@@ -87,14 +87,14 @@ class Order(Part):
     units: list[str]
 
 
-class Command(Part):
+class Command(AnswerPart):
     """What to type."""
 
     command: str
     note: str
 
 
-class Item(Part):
+class Item(AnswerPart):
     """One thing of Penstock's; `place`: "left" in Slurm, "alone" where it does without an agent, or "waits"."""
 
     kind: str
@@ -107,7 +107,7 @@ class Item(Part):
     todo: list[Command]
 
 
-class Items(Part):
+class Items(AnswerPart):
     """What there is, and when that was looked at."""
 
     at: float
@@ -139,7 +139,7 @@ class On(Answer):
     type: list[str]
 
 
-class Tried(Part):
+class Tried(AnswerPart):
     """A channel, and why it did not send."""
 
     channel: str
@@ -161,7 +161,7 @@ class Event(Document):
     text: str
 
 
-class Message(Part):
+class Message(AnswerPart):
     """A message, and how far it is: `due` is when it is tried next, `outcome` what became of it."""
 
     id: int
@@ -182,7 +182,7 @@ class Messages(Answer):
     messages: list[Message]
 
 
-class Figure(Part):
+class Figure(AnswerPart):
     """One number with its unit ("" for a count) and how it was found."""
 
     name: str
@@ -192,7 +192,7 @@ class Figure(Part):
     how: str
 
 
-class Comparison(Part):
+class Comparison(AnswerPart):
     """Completed workflows beside plain chains (sbatch --dependency=afterok): `gain` of waiting for each (s, below 0:
     lost) with its interval of 95 %, from `low` to `high`; null where too little is known. `verdict` is gain, loss, none
     (seen), or unknown."""
@@ -229,7 +229,7 @@ class Audit(Answer):
     records: list[Record]
 
 
-class Fault(Part):
+class Fault(AnswerPart):
     """What is wrong, and where."""
 
     file: str
@@ -254,7 +254,7 @@ class Verified(Answer):
     warnings: list[str]
 
 
-class Span(Part):
+class Span(AnswerPart):
     """The first and the last of a table's rows."""
 
     first: float | None
@@ -280,7 +280,7 @@ class Backup(Check):
     """The copy."""
 
 
-class Kept(Part):
+class Kept(AnswerPart):
     """What could be read of a table, and what could not."""
 
     kept: int

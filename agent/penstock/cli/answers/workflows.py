@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.cli.answers.base import Answer, Document, Part, absent
+from penstock.cli.answers.base import Answer, AnswerPart, Document, absent
 
 __all__ = [
     "Cancel",
@@ -214,7 +214,7 @@ class Tick(Answer):
     left: int | None
 
 
-class Makespan(Part):
+class Makespan(AnswerPart):
     """From now to the last end: the median, and between which two 80 of 100 lie."""
 
     median: float
@@ -222,7 +222,7 @@ class Makespan(Part):
     high: float
 
 
-class Less(Part):
+class Less(AnswerPart):
     """The mean of a makespan less the plain chain's in the same future, with its 95 % interval; below 0: shorter."""
 
     mean: float
@@ -230,7 +230,7 @@ class Less(Part):
     high: float
 
 
-class TriedCut(Part):
+class TriedCut(AnswerPart):
     """The stages of each job. `less` is null for the plain chain."""
 
     jobs: list[list[str]]
