@@ -125,7 +125,7 @@ class App:
         )
         self.executor.verdicts.others = self._may_come_next
         self._set_pause_control(config)
-        self.callers = Callers(lambda: backend.operators(), clock, self._serves)
+        self.callers = Callers(backend.operators, clock, self._serves)
         self.request_audit = RequestAudit(self.auditor, clock, self.owner_of)
         self.leave: Callable[[], None] | None = None  # ends the process, where it is the agent's
         self.operations: Mapping[str, Operation] = {}

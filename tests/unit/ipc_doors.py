@@ -70,7 +70,7 @@ class Door:
         self.clock = ManualClock(10_000.0)
         self.woken = []
         # A message reaches neither the backend nor a policy: those are the loop's.
-        app = App(config_of({}), SimpleNamespace(), self.clock, Store(":memory:"))
+        app = App(config_of({}), SimpleNamespace(operators=None), self.clock, Store(":memory:"))
         self.controller = app.part(MalleablePart).controller
         self.controller._wake = self.woken.append
         self.observer = SimpleNamespace(last=make_snapshot([make_job(7, "n1", "n2", uid=UID, **changes)]))

@@ -87,12 +87,6 @@ class Observer:
         """The latest picture, however old."""
         return self._last
 
-    def still_of(self, job: int, uid: int | None) -> int | None:
-        """That user, unless the last look shows the number with another: one that Slurm has given again is that of the
-        job which has it now."""
-        now = self._last.jobs.get(job) if self._last is not None else None
-        return uid if now is None or now.uid == uid else None
-
     def want(self) -> None:
         """Somebody waits for a newer picture: the next look should come as soon as it may."""
         self._wanted = True

@@ -24,7 +24,7 @@ from penstock.slurm.base import Reader
 from penstock.state.store import Store
 from penstock.waits.model_store import ModelStore
 
-__all__ = ["Controller", "Operation", "Part", "Site", "StatusShare", "Waits"]
+__all__ = ["Controller", "Operation", "Owned", "Part", "Site", "StatusShare", "Waits"]
 
 Operation = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
 """Answers a request of the command line: who asks (uid) and the request -> the answer, as JSON-able values. Authorises
@@ -58,6 +58,15 @@ class Waits(Protocol):
         ...
 
 
+class Owned(Protocol):
+    """What belongs to a user."""
+
+    @property
+    def uid(self) -> int:
+        """The user's number."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """What the agent gives each of its parts. `config` is the configuration in force now."""
@@ -79,6 +88,15 @@ class Site:
     """Asks for a pass soon, and says why."""
     want_look: Callable[[], None]
     """Asks for a newer look as soon as Slurm may be asked again."""
+
+    def owner_of_job(self, number: int, live: Mapping[int, Owned], stored: Callable[[int], int | None]) -> int | None:
+        """Whose a job is, of one that is `live`, or was, as it is `stored`. A number that Slurm has given again is that
+        of the job which has it now."""
+        if number in live:
+            return live[number].uid
+        uid, last = stored(number), self.observer.last
+        now = last.jobs.get(number) if last is not None else None
+        return uid if now is None or now.uid == uid else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ class DoorsPart(Part):
 
     def _set_limits(self, config: Config) -> None:
         for limit, factor in zip(self._limits, _FACTORS, strict=True):
-            limit.burst, limit.rate = factor * config.agent.request_burst, factor * config.agent.requests_per_second
+            limit.configure(config.agent, factor)
 
     def families(self) -> Iterable[Family]:
         """See `Part`."""

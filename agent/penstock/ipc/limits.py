@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
+from penstock.config import AgentSection
 from penstock.errors import NotNow
 from penstock.values.bucket import TokenBucket
 
@@ -25,6 +26,10 @@ class RateLimit:
         self.burst, self.rate = burst, rate
         self._buckets: dict[Hashable, TokenBucket] = {}
         self._forget_at = _FORGET_FROM
+
+    def configure(self, agent: AgentSection, times: float) -> None:
+        """So many times what the configuration allows a user's commands."""
+        self.burst, self.rate = times * agent.request_burst, times * agent.requests_per_second
 
     def allows(self, key: Hashable, now: float) -> bool:
         """Whether there is one left for this key; it is taken then."""

@@ -82,11 +82,8 @@ class MalleablePart(Part):
 
     def owner(self, kind: str, number: int) -> int | None:
         """See `Part`."""
-        if kind != "job":
-            return None
-        if number in self.controller.jobs:
-            return self.controller.jobs[number].uid
-        return self._site.observer.still_of(number, self._site.store.malleable_owner(number))
+        stored = self._site.store.malleable_owner
+        return self._site.owner_of_job(number, self.controller.jobs, stored) if kind == "job" else None
 
     def growing(self) -> Iterable[int]:
         """See `Part`."""
@@ -108,7 +105,7 @@ class MalleablePart(Part):
 
     def _set_limits(self, config: Config) -> None:
         for limit, factor in zip(self._limits, (1, 10), strict=True):
-            limit.burst, limit.rate = factor * config.agent.request_burst, factor * config.agent.requests_per_second
+            limit.configure(config.agent, factor)
 
     async def close(self) -> None:
         """See `Part`."""

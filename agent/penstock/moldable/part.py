@@ -37,11 +37,8 @@ class MoldablePart(Part):
 
     def owner(self, kind: str, number: int) -> int | None:
         """See `Part`."""
-        if kind != "job":
-            return None
-        if number in self.controller.jobs:
-            return self.controller.jobs[number].uid
-        return self._site.observer.still_of(number, self._site.store.moldable_owner(number))
+        stored = self._site.store.moldable_owner
+        return self._site.owner_of_job(number, self.controller.jobs, stored) if kind == "job" else None
 
     def growing(self) -> Iterable[int]:
         """See `Part`."""
