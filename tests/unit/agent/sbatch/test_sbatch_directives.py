@@ -30,11 +30,11 @@ def asked(script: str, name: str | None = None, **ours: str) -> Request:
 
 def test_lines_count_up_to_the_first_command():
     assert asked(SCRIPT) == Request("mosaic", "merge", ("project", "mask"), 2400.0)
-    assert script_words(SCRIPT.splitlines()).options == ["-N4", "--job-name=a b", "--hold"]
+    assert script_words(SCRIPT.split("\n")).options == ["-N4", "--job-name=a b", "--hold"]
 
 
 def test_where_each_value_stands_is_kept():
-    assert read_directives(SCRIPT.splitlines(), "job.sh")["after"] == Said("project,mask", "job.sh:6")
+    assert read_directives(SCRIPT.split("\n"), "job.sh")["after"] == Said("project,mask", "job.sh:6")
 
 
 def test_the_command_line_counts_before_the_script():
@@ -115,7 +115,7 @@ def test_no_script_breaks_it(text):
         asked(f"#PENSTOCK {text}")
     except UserError as e:
         assert str(e).startswith("job.sh:1: ") or "\n" in text or "\r" in text or not text.isprintable()
-    script_words(f"#SBATCH {text}".splitlines())
+    script_words(f"#SBATCH {text}".split("\n"))
 
 
 @pytest.mark.parametrize(
