@@ -1,0 +1,27 @@
+"""Parts that come in distributions of their own: which are installed here.
+
+What needs no running agent (`doctor`, checks of files, commands) asks the classes: a `Part` says with its static methods
+what it contributes there.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Final
+
+from penstock.core.parts import Part
+
+__all__ = ["installed_parts"]
+
+_PLACES: Final = ("penstock.holding.part:SlotsPart", "penstock.autoalloc.part:PoolsPart")
+
+
+@cache
+def installed_parts() -> tuple[type[Part], ...]:
+    """The classes of the parts that are installed beside the core, in the order in which they take their steps."""
+    found = []
+    for place in _PLACES:
+        module, _, name = place.partition(":")
+        found.append(getattr(import_module(module), name))
+    return tuple(found)
