@@ -12,9 +12,9 @@ from penstock import __version__
 from penstock.cli.answers import site
 from penstock.cli.output import emit_json, table
 from penstock.cli.times import Duration
-from penstock.doctor.facts import SiteFacts, Trouble
+from penstock.core.findings import Finding, Level, Trouble
+from penstock.doctor.facts import SiteFacts
 from penstock.doctor.features import DoctorReport, FeatureOutcome
-from penstock.doctor.findings import Finding, Level
 from penstock.doctor.verdict import verdict
 from penstock.errors import PenstockError
 

@@ -1,7 +1,7 @@
 """Parts that come in distributions of their own: which are installed here.
 
-What needs no running agent (`doctor`, checks of files, commands) asks the classes: a `Part` says with its static methods
-what it contributes there.
+What needs no running agent (`doctor`, checks of files, commands) asks the classes: a `Part` says with its static
+methods what it contributes there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.core.parts import Part
 
 __all__ = ["installed_parts"]
 
-_PLACES: Final = ("penstock.holding.part:SlotsPart", "penstock.autoalloc.part:PoolsPart")
+_PLACES: Final = ("penstock.autoalloc.part:PoolsPart", "penstock.holding.part:SlotsPart")
 
 
 @cache

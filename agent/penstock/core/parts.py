@@ -16,6 +16,7 @@ from penstock.config import Config
 from penstock.core.callers import Callers
 from penstock.core.executor import Executor
 from penstock.core.families import Family
+from penstock.core.findings import Finding, Within
 from penstock.core.observe import Observer
 from penstock.core.pace import Pace
 from penstock.future.past import QueuePast
@@ -148,6 +149,11 @@ class Part:
     @staticmethod
     def check(config: Config) -> None:
         """Raises ConfigError for what will not do, though each key has a value that it may have."""
+
+    @staticmethod
+    def checks(config: Config, within: Within) -> Iterable[Finding]:
+        """What `penstock doctor` finds of what is this part's; `within` makes the calls that may hang."""
+        return ()
 
     def begin(self, slurm: SiteConfig) -> None:
         """Slurm has answered for the first time."""

@@ -7,16 +7,9 @@ from dataclasses import dataclass, field
 
 from penstock.api import OwnerLimits, Partition, SiteConfig, plural
 from penstock.config import Config
+from penstock.core.findings import Finding, Folder, Trouble
 
-__all__ = ["Agent", "AgentAddress", "Folder", "Mpi", "Probe", "QueueSize", "Services", "SiteFacts", "Trouble"]
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """It does not work, or could not be found out: `why`. `asked` is false when it was not even tried."""
-
-    why: str
-    asked: bool = True
+__all__ = ["Agent", "AgentAddress", "Mpi", "Probe", "QueueSize", "Services", "SiteFacts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +30,6 @@ class Agent:
     why: str = ""
     ticked: float | None = None
     off: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """The state folder, or the nearest folder above it that is there (`made` false): where it is mounted (`kind` of
-    file system), its permissions, its owner's user id, and how many bytes are free. `shared`: its holder has a lease,
-    as other hosts may see it; `holder` says who that is."""
-
-    path: str
-    made: bool
-    writable: bool
-    mount: str
-    kind: str
-    mode: int
-    owner: int
-    free: int
-    shared: bool = False
-    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +114,6 @@ class SiteFacts:
     pool_folder: Folder | Trouble
     pyslurm: str | Trouble | None
     """The version that fits; None when it is not installed."""
-    request_key: Trouble | None
     services: Services
     own: Folder | Trouble | None = None
     """Where this user's own things are kept if the state is that of a site's agent, whose user this is not."""
@@ -158,6 +132,8 @@ class SiteFacts:
     known_accounts: frozenset[str] | None = None
     known_qos: frozenset[str] | None = None
     """Those that accounting has; None: it was not asked (no rule names one), or does not say all."""
+    part_findings: tuple[Finding, ...] = ()
+    """What the installed parts find of what is theirs."""
     requests: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 

@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import Final
 
 from penstock.config import Config
+from penstock.core.findings import Finding, Level
 from penstock.doctor.facts import SiteFacts
-from penstock.doctor.findings import Finding, Level
 from penstock.doctor.host import check_host
 from penstock.doctor.mpi import check_mpi
 from penstock.doctor.site import check_site
@@ -241,6 +241,8 @@ def examine(facts: SiteFacts) -> DoctorReport:
     checks = {finding.check: finding for finding in found}
     features: dict[str, Feature] = {}
     for spec in FEATURES:
+        if not checks.keys() >= set(spec.needs):  # the part that it comes with is not installed
+            continue
         features[spec.id] = _judge(spec, checks, features, facts)
     return DoctorReport(checks, tuple(features.values()))
 

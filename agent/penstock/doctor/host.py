@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.api import plural
-from penstock.doctor.facts import Folder, SiteFacts, Trouble
-from penstock.doctor.findings import Finding, failed, fine, note, unknown
+from penstock.core.findings import Finding, Folder, Trouble, failed, fine, note, unknown
+from penstock.doctor.facts import SiteFacts
 from penstock.doctor.reach import check_reach
 from penstock.host.filesystems import is_network, is_volatile
 from penstock.pool.extra import INSTALL
@@ -42,7 +42,7 @@ def check_host(facts: SiteFacts) -> Iterator[Finding]:
     yield _rest(facts)
     yield _pool(facts)
     yield _pool_folder(facts)
-    yield _request_key(facts)
+    yield from facts.part_findings
     yield _limits(facts)
     yield _notify(facts)
 
@@ -341,17 +341,3 @@ def _pool_folder(facts: SiteFacts) -> Finding:
         text = f"{folder.path} is on {folder.kind} ({folder.mount}): members on other hosts may not find the pool"
         return note("pool-folder", text, change)
     return fine("pool-folder", f"{folder.path} is on {folder.kind} ({folder.mount})")
-
-
-def _request_key(facts: SiteFacts) -> Finding:
-    if facts.config.provision.requests is None:
-        return failed(
-            "request-key",
-            "`provision.requests` is not set, so no slots can be requested by signed files",
-            "set `provision.requests` (a folder) and `provision.request_key` (a file of 16 random bytes or more)",
-            "an operator has to look into the folder and run `penstock hold grant` for each request",
-        )
-    if facts.request_key is not None:
-        change = "set `provision.request_key` to a file of at least 16 random bytes that users cannot read"
-        return failed("request-key", facts.request_key.why, change)
-    return fine("request-key", f"signed requests are written to {facts.config.provision.requests}")

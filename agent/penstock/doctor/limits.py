@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.api import Limit, LimitHolder, OwnerLimits, SiteConfig
+from penstock.core.findings import Finding, Trouble, failed, fine, note, unknown
 from penstock.core.ownlimits import Growth, RunningUse, binding, obstacle, said
-from penstock.doctor.facts import SiteFacts, Trouble
-from penstock.doctor.findings import Finding, failed, fine, note, unknown
+from penstock.doctor.facts import SiteFacts
 
 __all__ = ["check_limits"]
 

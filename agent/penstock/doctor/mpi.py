@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.doctor.facts import SiteFacts, Trouble
-from penstock.doctor.findings import Finding, fine, note, unknown
+from penstock.core.findings import Finding, Trouble, fine, note, unknown
+from penstock.doctor.facts import SiteFacts
 
 __all__ = ["check_mpi"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
+from penstock.core.findings import Finding, failed, fine, note
 from penstock.doctor.facts import SiteFacts
-from penstock.doctor.findings import Finding, failed, fine, note
 
 __all__ = ["check_reach"]
 

@@ -27,23 +27,22 @@ from penstock.api import JobSpec, Owner, OwnerLimits, Partition, SiteConfig, plu
 from penstock.config import Config, config_of, find, load
 from penstock.core.backends import make_backend
 from penstock.core.extensions import POLICIES
+from penstock.core.findings import Finding, Folder, Trouble
+from penstock.core.folders import folder_at
+from penstock.core.installed import installed_parts
 from penstock.core.off import off_in
 from penstock.core.viewing import shared_look
 from penstock.doctor.facts import (
     Agent,
     AgentAddress,
-    Folder,
     Mpi,
     Probe,
     QueueSize,
     RestSpoken,
     Services,
     SiteFacts,
-    Trouble,
 )
 from penstock.errors import AgentUnavailable, ConfigError, NotPermitted, PenstockError, StoreError, UserError
-from penstock.holding.requests import load_key
-from penstock.host.filesystems import mount_of
 from penstock.host.listening import bare
 from penstock.host.logins import login
 from penstock.ipc.address import advertised_host
@@ -110,10 +109,10 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
         mpi=_mpi(limit),
         probe=_probe() if with_mpi else None,
         pool_missing=pool_missing(),
-        pool_folder=_within(limit, lambda: _folder(base_folder(config))),
-        request_key=_trouble(lambda: load_key(config.provision.request_key)) if config.provision.requests else None,
+        pool_folder=_within(limit, lambda: folder_at(base_folder(config))),
         services=_services(limit),
         messages=_within(limit, lambda: _messages(config)),
+        part_findings=_part_findings(config, limit),
         **known,  # type: ignore[arg-type]
     )
 
@@ -318,6 +317,13 @@ def _within(limit: float, call: Callable[[], T]) -> T | Trouble:
     return found[0] if found else Trouble(f"no answer within {limit:g} s")
 
 
+def _part_findings(config: Config, limit: float) -> tuple[Finding, ...]:
+    def within(call: Callable[[], T]) -> T | Trouble:
+        return _within(limit, call)
+
+    return tuple(finding for part in installed_parts() for finding in part.checks(config, within))
+
+
 def _messages(config: Config) -> str | None:
     """The ways that messages to people take; None: none. Raises UserError for one that cannot work."""
     settings, ways = config.messages, []
@@ -376,21 +382,6 @@ def _stored(path: Path) -> tuple[float | None, str]:
     return (time.time() - at if at else None), str(off or "")
 
 
-def _folder(path: Path) -> Folder | Trouble:
-    try:
-        real = path.expanduser().resolve()
-        there = next(folder for folder in (real, *real.parents) if folder.exists())
-        status, space = there.stat(), os.statvfs(there)
-        mount, kind = mount_of(str(there), Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace"))
-    except OSError as error:
-        return Trouble(f"{path}: {error.strerror}")
-    if not there.is_dir():
-        return Trouble(f"{there} is no folder")
-    writable = os.access(there, os.W_OK | os.X_OK)
-    free = space.f_bavail * space.f_frsize
-    return Folder(str(there), there == real, writable, mount, kind, status.st_mode & 0o7777, status.st_uid, free)
-
-
 def _closed_folder(path: Path) -> str:
     """The first folder on the way to a path that others than its owner cannot enter; empty: there is none."""
     for folder in reversed(path.parents):
@@ -417,7 +408,7 @@ def _is_user(name: str) -> bool:
 
 
 def _state_folder(config: Config) -> Folder | Trouble:
-    folder = _folder(config.agent.state_dir)
+    folder = folder_at(config.agent.state_dir)
     if isinstance(folder, Trouble) or not is_shared(config):
         return folder
     holder = published(config.agent.state_dir)
@@ -426,7 +417,7 @@ def _state_folder(config: Config) -> Folder | Trouble:
 
 def _own(config: Config) -> Folder | Trouble | None:
     folder = own_folder(config)
-    return None if config.agent.serve == "own" or folder == config.agent.state_dir else _folder(folder)
+    return None if config.agent.serve == "own" or folder == config.agent.state_dir else folder_at(folder)
 
 
 def _munge(config: Config) -> Trouble | None:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from penstock.api import SiteConfig, plural
-from penstock.doctor.facts import SiteFacts, Trouble
-from penstock.doctor.findings import Finding, failed, fine, note, unknown
+from penstock.core.findings import Finding, Trouble, failed, fine, note, unknown
+from penstock.doctor.facts import SiteFacts
 from penstock.doctor.limits import check_limits
 from penstock.values.merging import obstacles_to_merge
 from penstock.workflow.strategies.auto import by_rules

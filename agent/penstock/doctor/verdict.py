@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.doctor.facts import SiteFacts, Trouble
+from penstock.core.findings import Trouble
+from penstock.doctor.facts import SiteFacts
 from penstock.doctor.features import DoctorReport, Feature, FeatureOutcome
 from penstock.workflow.strategy import Rules
 

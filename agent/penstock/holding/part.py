@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from penstock.api import SiteConfig
 from penstock.config import Config
+from penstock.core.findings import Finding, Trouble, Within, failed, fine
 from penstock.core.parts import Controller, Part, Site
 from penstock.holding.passes import Slots, Told
+from penstock.holding.requests import load_key
 from penstock.holding.reservations import pricing_rules
 
 __all__ = ["SlotsPart"]
@@ -28,6 +30,11 @@ class SlotsPart(Part):
         """See `Part`."""
         pricing_rules(config)
 
+    @staticmethod
+    def checks(config: Config, within: Within) -> Iterable[Finding]:
+        """See `Part`."""
+        yield _request_key(config, within)
+
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""
         self._slots = Slots(self._site, self._told)
@@ -35,3 +42,19 @@ class SlotsPart(Part):
     def controllers(self) -> Sequence[Controller]:
         """See `Part`."""
         return (self._slots,)
+
+
+def _request_key(config: Config, within: Within) -> Finding:
+    provision = config.provision
+    if provision.requests is None:
+        return failed(
+            "request-key",
+            "`provision.requests` is not set, so no slots can be requested by signed files",
+            "set `provision.requests` (a folder) and `provision.request_key` (a file of 16 random bytes or more)",
+            "an operator has to look into the folder and run `penstock hold grant` for each request",
+        )
+    found = within(lambda: load_key(provision.request_key))
+    if isinstance(found, Trouble):
+        change = "set `provision.request_key` to a file of at least 16 random bytes that users cannot read"
+        return failed("request-key", found.why, change)
+    return fine("request-key", f"signed requests are written to {provision.requests}")

@@ -17,20 +17,18 @@ from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Par
 from penstock.cli.doctor import answer
 from penstock.cli.output import json_text
 from penstock.config import Config, config_of
+from penstock.core.findings import Folder, Level, Trouble, fine
 from penstock.doctor.facts import (
     Agent,
     AgentAddress,
-    Folder,
     Mpi,
     Probe,
     QueueSize,
     RestSpoken,
     Services,
     SiteFacts,
-    Trouble,
 )
 from penstock.doctor.features import FEATURES, FeatureOutcome, examine
-from penstock.doctor.findings import Level
 from penstock.doctor.reader import _address, _closed_folder, _messages, _within
 from penstock.doctor.verdict import verdict
 from penstock.errors import UserError
@@ -80,13 +78,12 @@ IDEAL = SiteFacts(
     pool_missing=(),
     pool_folder=HOME,
     pyslurm="24.11.0",
-    request_key=None,
     services=Services(user_manager=True, lingers=True, unit="active", crontab=True),
     messages="mail by /usr/sbin/sendmail",
+    part_findings=(fine("request-key", "signed requests are written to /srv/requests"),),
     requests={"squeue": 1, "scontrol show": 2},
     seconds=0.4,
 )
-SIGNED = config_of({"provision": {"requests": "/srv/requests", "request_key": "/etc/key"}})
 EVERYBODY = config_of({"agent": {"serve": "all"}})
 
 
@@ -109,11 +106,16 @@ def level(facts, check):
 
 def test_on_an_ideal_site_everything_works():
     """But that the key has to be where all hosts see it, and the state had better not."""
-    facts = replace(IDEAL, config=SIGNED, folder=HOME)
+    facts = replace(IDEAL, folder=HOME)
     found = {name for name, outcome in outcomes(facts).items() if outcome is not FeatureOutcome.WORKS}
     assert found == {"agent", "serve-all"}
     assert feature(facts, "agent").because == feature(facts, "serve-all").because == ("file-system",)
     assert examine(facts).healthy
+
+
+def test_a_feature_of_a_part_that_is_not_installed_is_not_told():
+    facts = replace(IDEAL, part_findings=())
+    assert outcomes(IDEAL).keys() - outcomes(facts).keys() == {"hold-request"}
 
 
 def test_no_slurm_at_all():

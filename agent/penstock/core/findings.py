@@ -1,14 +1,51 @@
-"""What a check finds. Pure."""
+"""What a check of `penstock doctor` finds. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
-__all__ = ["Finding", "Level", "failed", "fine", "note", "unknown"]
+__all__ = ["Finding", "Folder", "Level", "Trouble", "Within", "failed", "fine", "note", "unknown"]
+
+T = TypeVar("T")
 
 _PAGE: Final = "docs/doctor.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """It does not work, or could not be found out: `why`. `asked` is false when it was not even tried."""
+
+    why: str
+    asked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder, or the nearest folder above it that is there (`made` false): where it is mounted (`kind` of
+    file system), its permissions, its owner's user id, and how many bytes are free. `shared`: its holder has a lease,
+    as other hosts may see it; `holder` says who that is."""
+
+    path: str
+    made: bool
+    writable: bool
+    mount: str
+    kind: str
+    mode: int
+    owner: int
+    free: int
+    shared: bool = False
+    holder: str = ""
+
+
+class Within(Protocol):
+    """Makes a call that may hang or raise, and waits no longer than doctor's time limit."""
+
+    def __call__(self, call: Callable[[], T], /) -> T | Trouble:
+        """What it has returned, or why there is nothing."""
+        ...
 
 
 class Level(StrEnum):
