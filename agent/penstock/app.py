@@ -166,7 +166,7 @@ class App:
             messages,
             PoolsPart(site, predictions),
             SlotsPart(site, messages.tell_reserved),
-            OffPart(site, workflows, malleable, self._turned, self._end),
+            OffPart(site, workflows, malleable, lambda: self.parts, self._turned, self._end),
         )
 
     def part(self, kind: type[P]) -> P:

@@ -18,6 +18,7 @@ from penstock.core.executor import Executor
 from penstock.core.families import Family
 from penstock.core.findings import Finding, Within
 from penstock.core.observe import Observer
+from penstock.core.offitems import OffItem
 from penstock.core.pace import Pace
 from penstock.future.past import QueuePast
 from penstock.host.clock import Clock
@@ -177,6 +178,11 @@ class Part:
     def owner(self, kind: str, number: int) -> int | None:
         """Whose (uid) the "workflow" or "job" of that number is, or was; None where it knows of none."""
         return None
+
+    async def hand_back(self, snapshot: Snapshot, *, act: bool, drop: bool) -> list[OffItem]:
+        """What it holds in Slurm, an item each, for `penstock off`. `act`: it settles first what is over, and with
+        `drop` gives up what nobody uses."""
+        return []
 
     def growing(self) -> Iterable[int]:
         """Jobs that may get more in the same second as another: what their owners may have is read together."""

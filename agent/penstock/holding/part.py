@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from penstock.api import SiteConfig
+from penstock.api import SiteConfig, Snapshot
 from penstock.config import Config
 from penstock.core.findings import Finding, Trouble, Within, failed, fine
+from penstock.core.offitems import OffItem
 from penstock.core.parts import Controller, Part, Site
+from penstock.holding.handing_back import bags_left, slots_left
 from penstock.holding.passes import Slots, Told
 from penstock.holding.requests import load_key
 from penstock.holding.reservations import pricing_rules
@@ -42,6 +44,12 @@ class SlotsPart(Part):
     def controllers(self) -> Sequence[Controller]:
         """See `Part`."""
         return (self._slots,)
+
+    async def hand_back(self, snapshot: Snapshot, *, act: bool, drop: bool) -> list[OffItem]:
+        """See `Part`."""
+        site, config = self._site, self._site.config()
+        slots = await slots_left(config, site.reader, site.executor, snapshot, act=act, drop=drop)
+        return [*slots, *bags_left(config)]
 
 
 def _request_key(config: Config, within: Within) -> Finding:

@@ -16,13 +16,13 @@ from typing import Any, Final
 from penstock.api import Decision, Snapshot
 from penstock.core.acts import KnownJob
 from penstock.core.executor import Concern
-from penstock.core.parts import Site
+from penstock.core.offitems import OffItem
+from penstock.core.parts import Part, Site
 from penstock.errors import PenstockError, StoreError
 from penstock.host.logs import get_logger
 from penstock.malleable.controller import MalleableController
 from penstock.off.handing import own_jobs, released
-from penstock.off.items import OffItem, of_left, of_malleable, of_own, of_owned, stray
-from penstock.off.slots import bags_left, slots_left
+from penstock.off.items import of_left, of_malleable, of_own, of_owned, stray
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.instructions import Instruction
 from penstock.workflow.state import WorkflowRun
@@ -62,20 +62,22 @@ class _Aside:
 
 
 class Drain:
-    """Of one agent. `accrues`: jobs age here while they depend on others."""
+    """Of one agent, with all its `parts`. `accrues`: jobs age here while they depend on others."""
 
     def __init__(
         self,
         site: Site,
         workflows: WorkflowController,
         malleable: MalleableController,
+        parts: Callable[[], Iterable[Part]],
         *,
         accrues: bool,
     ) -> None:
-        self._config, self._backend, self._executor = site.config, site.reader, site.executor
+        self._backend, self._executor = site.reader, site.executor
         self._store, self._clock = site.store, site.clock
         self._workflows = workflows
         self._malleable = malleable
+        self._parts = parts
         self._accrues = accrues
         self._slots = _Aside()
         self._strays = _Aside()
@@ -154,11 +156,7 @@ class Drain:
         return own_jobs(run, snapshot)
 
     async def _held_slots(self, snapshot: Snapshot, *, act: bool, drop: bool = False) -> list[OffItem]:
-        config = self._config()
-        return [
-            *await slots_left(config, self._backend, self._executor, snapshot, act=act, drop=drop),
-            *bags_left(config),
-        ]
+        return [item for part in self._parts() for item in await part.hand_back(snapshot, act=act, drop=drop)]
 
     def _strays_are_due(self, report: DrainReport, snapshot: Snapshot) -> bool:
         """When nothing else is left to do: once, and again while one is to go."""

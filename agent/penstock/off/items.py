@@ -3,75 +3,19 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import Any, Final
 
-from penstock.api import Job, JobState, Snapshot, plural
-from penstock.host.logins import login
+from penstock.api import Job, Snapshot
+from penstock.core.offitems import ItemState, OffItem, jobs_text, minute_text
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.words import ResizePhase as Resize
 from penstock.off.handing import kept_back, let_go
-from penstock.provision.holding import Hold
-from penstock.provision.holding import HoldPhase as Slot
 from penstock.workflow.state import Kept, StagePhase, WorkflowRun
 
-__all__ = [
-    "ItemState",
-    "OffItem",
-    "droppable",
-    "of_bag",
-    "of_hold",
-    "of_left",
-    "of_malleable",
-    "of_own",
-    "of_owned",
-    "stray",
-]
+__all__ = ["of_left", "of_malleable", "of_own", "of_owned", "stray"]
 
 _RESIZER: Final = re.compile(r"penstock-[0-9]+-[0-9a-f]{12}")
-
-
-class ItemState(StrEnum):
-    """LEFT: in Slurm, and it should not be. ALONE: in Slurm, and it does without an agent. WAITS: it waits for
-    `penstock on`, and nothing of it is in Slurm."""
-
-    LEFT = "left"
-    ALONE = "alone"
-    WAITS = "waits"
-
-
-@dataclass(frozen=True, slots=True)
-class OffItem:
-    """One line. `kind`: resize, companion, stage, workflow, slot, bag or request; `uid` is whose it is.
-
-    `pending`: Penstock is about to end it. `todo` are commands, each with what is to be known of it.
-    """
-
-    kind: str
-    uid: int
-    place: ItemState
-    text: str
-    jobs: tuple[int, ...] = ()
-    pending: bool = False
-    todo: tuple[tuple[str, str], ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-able values, with the owner's name."""
-        told = asdict(self)
-        todo = [{"command": command, "note": note} for command, note in self.todo]
-        return {**told, "user": login(self.uid), "place": self.place.value, "jobs": list(self.jobs), "todo": todo}
-
-
-def _numbers(jobs: Iterable[int]) -> str:
-    found = [str(job) for job in jobs]
-    return f"job {found[0]}" if len(found) == 1 else f"jobs {' '.join(found)}"
-
-
-def _at(when: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 
 # -- malleable jobs ----------------------------------------------------------------------------------------------------
@@ -93,7 +37,8 @@ def of_malleable(me: MalleableJob, snapshot: Snapshot, staying: str | None) -> l
         if staying is not None:
             text += f"; the ranks stay there: {staying}"
         if seen is not None:
-            text += "; it has no time limit" if seen.end is None else f"; it ends at {_at(seen.end)} at the latest"
+            ends = "has no time limit" if seen.end is None else f"ends at {minute_text(seen.end)} at the latest"
+            text += f"; it {ends}"
         todo = ((f"scancel {companion.job}", f"if it is still there when job {me.job} has ended"),)
         mine = (companion.job,)
         items.append(OffItem("companion", me.uid, ItemState.LEFT, text, mine, pending=staying is None, todo=todo))
@@ -123,14 +68,14 @@ def of_own(run: WorkflowRun, uid: int, snapshot: Snapshot, open_: Iterable[int])
     items = []
     asked = [stage.name for stage in run.stages if stage.phase is StagePhase.INTENDED]
     if still or asked or (run.phase.value in ("cancelling", "failing") and alive):
-        names = f" {_numbers(still)}" if still else ""
+        names = f" {jobs_text(still)}" if still else ""
         text = f"{subject}:{names} not settled yet"
         if asked:
             text = f"{subject}: {', '.join(asked)} may have been submitted"
         items.append(OffItem("stage", uid, ItemState.LEFT, text, still, pending=True))
     free = tuple(job for job in alive if job not in still)
     if free:
-        items.append(OffItem("workflow", uid, ItemState.ALONE, f"{subject}: {_numbers(free)}", free))
+        items.append(OffItem("workflow", uid, ItemState.ALONE, f"{subject}: {jobs_text(free)}", free))
     waiting = [stage.name for stage in run.stages if stage.phase is StagePhase.WAITING]
     if waiting:
         text = f"{subject}: not submitted yet: {', '.join(waiting)}"
@@ -161,7 +106,7 @@ def of_owned(run: WorkflowRun, snapshot: Snapshot, open_: Iterable[int]) -> list
     jobs = [stage.job for stage in run.stages if stage.job is not None and stage.job not in waiting]
     free = tuple(job for job in jobs if (seen := snapshot.jobs.get(job)) is not None and not seen.state.ended)
     if free:
-        items.append(OffItem("workflow", run.uid, ItemState.ALONE, f"{subject}: {_numbers(free)}", free))
+        items.append(OffItem("workflow", run.uid, ItemState.ALONE, f"{subject}: {jobs_text(free)}", free))
     return items
 
 
@@ -179,63 +124,8 @@ def of_left(number: int, uid: int, op: str, payload: Mapping[str, Any], snapshot
     free = [let_go(*begins)] if begins else []
     free += [f"scontrol release {','.join(map(str, holds))}"] if holds else []
     todo = tuple((command, "") for command in (*free, f"scancel {' '.join(map(str, jobs))}"))
-    return OffItem("stage", uid, ItemState.LEFT, f"{text}; kept back for it: {_numbers(jobs)}", jobs, todo=todo)
+    return OffItem("stage", uid, ItemState.LEFT, f"{text}; kept back for it: {jobs_text(jobs)}", jobs, todo=todo)
 
 
 def _waits(job: Job | None, uid: int) -> bool:
     return job is not None and job.pending and job.uid == uid and (job.put_off or job.reason == "JobHeldUser")
-
-
-# -- slots and bags ----------------------------------------------------------------------------------------------------
-
-
-def of_hold(number: int, hold: Hold, uid: int, snapshot: Snapshot) -> OffItem | None:
-    """A slot that is held, with the jobs that use it; None: nothing is left of it."""
-    wanted = hold.wanted
-    if hold.phase.final and hold.settled:
-        return None
-    # A look at reservations may be some minutes old.
-    asked = hold.phase is Slot.HELD or (hold.phase is Slot.ASKED and wanted.method != "request")
-    reserved = asked and wanted.method != "var" and hold.used != "VAR"
-    there = reserved or any(r.name == wanted.name for r in snapshot.reservations)
-    idle = snapshot.jobs.get(hold.job or -1)
-    idles = idle is not None and not idle.state.ended
-    users = tuple(sorted(j.id for j in snapshot.jobs.values() if j.reservation == wanted.name and not j.state.ended))
-    span = f"{plural(wanted.nodes, 'node')} from {_at(wanted.start)}"
-    text = f"slot {number} ({wanted.name}), {span}"
-    give_up = (f"penstock hold cancel {number}", "as its owner, or `penstock off --drop-slots`")
-    if hold.phase.final or hold.giving_up:
-        return OffItem("slot", uid, ItemState.LEFT, f"{text}: it is being given back", pending=True)
-    if users:
-        return OffItem(
-            "slot", uid, ItemState.LEFT, f"{text}: {_numbers(users)} in it; Slurm removes it after them", users
-        )
-    if idles and idle is not None:
-        began = idle.state is JobState.RUNNING and snapshot.taken_at >= wanted.start
-        if began:
-            return OffItem("slot", uid, ItemState.ALONE, f"{text}: its job {idle.id} runs its work", (idle.id,))
-        return OffItem(
-            "slot", uid, ItemState.LEFT, f"{text}: its job {idle.id} idles until then", (idle.id,), todo=(give_up,)
-        )
-    if there:
-        return OffItem("slot", uid, ItemState.LEFT, f"{text}: reserved, but not used", todo=(give_up,))
-    if hold.requested:
-        return OffItem(
-            "slot", uid, ItemState.LEFT, f"{text}: requested; an operator can still grant it", todo=(give_up,)
-        )
-    return OffItem("slot", uid, ItemState.WAITS, f"{text}: not requested yet", todo=(give_up,))
-
-
-def droppable(hold: Hold, snapshot: Snapshot) -> bool:
-    """Whether nobody uses this slot: no job is in it or waits for it, and its own has not begun to work."""
-    if hold.phase.final or hold.giving_up:
-        return False
-    item = of_hold(0, hold, 0, snapshot)
-    return item is not None and bool(item.todo)
-
-
-def of_bag(number: int, uid: int, name: str, jobs: Iterable[int]) -> OffItem:
-    """A bag of tasks: its job arrays are jobs like any other."""
-    numbers = tuple(jobs)
-    text = f"bag {number} ({name}): {_numbers(numbers)}; no task moves to another partition" if numbers else ""
-    return OffItem("bag", uid, ItemState.ALONE, text or f"bag {number} ({name})", numbers)

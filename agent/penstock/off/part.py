@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from penstock.api import SiteConfig
@@ -16,8 +16,8 @@ __all__ = ["OffPart"]
 
 
 class OffPart(Part):
-    """`turned` is called when all was turned off or on, with why; `end` has the agent end, if it can. Its `drain` is
-    there from `begin` on."""
+    """`parts` are all that the agent has. `turned` is called when all was turned off or on, with why; `end` has the
+    agent end, if it can. Its `drain` is there from `begin` on."""
 
     name: ClassVar[str] = "off"
     drain: Drain
@@ -28,17 +28,18 @@ class OffPart(Part):
         site: Site,
         workflows: WorkflowPart,
         malleable: MalleablePart,
+        parts: Callable[[], Iterable[Part]],
         turned: Callable[[str], None],
         end: Callable[[], bool],
     ) -> None:
-        self._site, self._workflows, self._malleable = site, workflows, malleable
+        self._site, self._workflows, self._malleable, self._parts = site, workflows, malleable, parts
         self._turned, self._end = turned, end
 
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""
         site, workflows = self._site, self._workflows
         accrues = workflows.rules.accrues
-        self.drain = Drain(site, workflows.controller, self._malleable.controller, accrues=accrues)
+        self.drain = Drain(site, workflows.controller, self._malleable.controller, self._parts, accrues=accrues)
         self._requests = OffRequests(self.drain, site, self._turned, self._end)
 
     def controllers(self) -> Sequence[Controller]:

@@ -13,10 +13,10 @@ from itertools import pairwise
 import pytest
 
 from penstock.api import FAR, Allocation, JobSpec, JobState
+from penstock.core.offitems import ItemState
 from penstock.errors import LeftAlone, NotPermitted, UserError
 from penstock.holding.reservations import Reservations
 from penstock.malleable.words import ResizePhase
-from penstock.off.items import ItemState
 from penstock.provision.holding import WantedSlot
 from penstock.workflow.state import Kept, RunPhase
 from penstock_lab.agent_world import APP, SITE, WAYS, Killed, World, chain, settled, the_phase, virtual
