@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +14,16 @@ import click
 from penstock.cli.answers.site import Backup, Check, Kept, Salvage, Span, Vacuum
 from penstock.cli.groups import CommandGroup
 from penstock.cli.output import emit_json, plain, table
-from penstock.config import Config, load
+from penstock.config import load
+from penstock.core.installed import installed_parts
 from penstock.errors import NotNow, StateHeld, StateRefused, StoreError
+from penstock.state.filekind import FileKind
 from penstock.state.leadership import hold_state, open_store
-from penstock.state.ownership import is_readable, ledger_path, own_folder
+from penstock.state.ownership import is_readable, own_folder
 from penstock.state.schema import too_new, way_out
 from penstock.state.store import Store
 from penstock.upkeep import statefile
-from penstock.upkeep.statefile import LEDGER, STATE, Contents, FileKind
+from penstock.upkeep.statefile import STATE, Contents
 from penstock.workflow.documents import run_from_dict
 
 __all__ = ["db"]
@@ -29,6 +31,7 @@ __all__ = ["db"]
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Kind = TypeVar("_Kind", bound=Check)
 _LISTED: Final = 20
+_OTHERS: Final[Mapping[str, FileKind]] = {kind.name: kind for part in installed_parts() for kind in part.files()}
 _file = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -47,30 +50,26 @@ def db() -> None:
 
 
 def _which(command: _Command) -> _Command:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-        click.option("--ledger", is_flag=True, help="The ledger of held slots instead of the state."),
-    ):
-        command = option(command)
+    command = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    for kind in _OTHERS.values():
+        command = click.option(f"--{kind.name}", "other", flag_value=kind.name, help=kind.text)(command)
     return command
 
 
-def _configured(config: Config, ledger: bool) -> tuple[Path, FileKind]:
-    if ledger:
-        return ledger_path(config), LEDGER
-    return config.agent.state_dir / "penstock.db", STATE
+def _kind(name: str | None) -> FileKind:
+    return STATE if name is None else _OTHERS[name]
 
 
 @db.command()
 @click.argument("file", required=False, type=_file)
 @_which
-def check(file: Path | None, ledger: bool, as_json: bool) -> None:
+def check(file: Path | None, as_json: bool, other: str | None = None) -> None:
     """Say whether a state file is whole, of which version, and what is in it (default: the agent's own).
 
     An agent may go on meanwhile. Ends with 7 when the file is damaged, or newer than this program.
     """
-    path, kind = _configured(load(), ledger)
-    found = statefile.inspect(file or path, kind)
+    kind = _kind(other)
+    found = statefile.inspect(file or kind.path(load()), kind)
     if as_json:
         emit_json(_of(found, Check))
     else:
@@ -85,14 +84,14 @@ def check(file: Path | None, ledger: bool, as_json: bool) -> None:
 @click.argument("file", type=_file)
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 @_which
-def backup(file: Path, force: bool, ledger: bool, as_json: bool) -> None:
+def backup(file: Path, force: bool, as_json: bool, other: str | None = None) -> None:
     """Copy the state to FILE, which is there whole or not at all.
 
     An agent may go on meanwhile. To go back: stop the agent, remove the files that are called like the state file with
     -wal, -shm and -journal at the end, and put the copy in its place.
     """
-    path, kind = _configured(load(), ledger)
-    found = statefile.backup(path, file, replace=force, kind=kind)
+    kind = _kind(other)
+    found = statefile.backup(kind.path(load()), file, replace=force, kind=kind)
     if as_json:
         emit_json(_of(found, Backup))
     else:
@@ -103,13 +102,14 @@ def backup(file: Path, force: bool, ledger: bool, as_json: bool) -> None:
 
 @db.command()
 @_which
-def vacuum(ledger: bool, as_json: bool) -> None:
+def vacuum(as_json: bool, other: str | None = None) -> None:
     """Take out what is older than `agent.keep` and make the file smaller. For a time when no agent runs."""
     config = load()
-    path, _kind = _configured(config, ledger)
+    kind = _kind(other)
+    path = kind.path(config)
     if not is_readable(path):
         raise StoreError(f"there is no file {path}")
-    if ledger:  # which may lie where its user has no agent
+    if kind is not STATE:  # which may lie where its user has no agent
         config = replace(config, agent=replace(config.agent, state_dir=own_folder(config)))
     try:
         leadership = hold_state(config, "command")
@@ -117,7 +117,7 @@ def vacuum(ledger: bool, as_json: bool) -> None:
         raise NotNow(f"{e}; an agent takes out what is old itself: stop it to make the file smaller") from None
     try:
         gone: dict[str, int] = {}
-        if not ledger:
+        if kind is STATE:
             statefile.must_be_whole(path, older=True)
             store = open_store(config, leadership)
             try:
@@ -139,7 +139,7 @@ def vacuum(ledger: bool, as_json: bool) -> None:
 @click.argument("source", metavar="FROM", type=_file)
 @click.argument("target", metavar="TO", type=_file)
 @_which
-def salvage(source: Path, target: Path, ledger: bool, as_json: bool) -> None:
+def salvage(source: Path, target: Path, as_json: bool, other: str | None = None) -> None:
     """Write all that can still be read of the damaged file FROM to the new file TO, and say what was lost.
 
     FROM is left as it is. A copy (`penstock db backup`) that is not old is the better way. To use TO: stop the agent,
@@ -148,9 +148,10 @@ def salvage(source: Path, target: Path, ledger: bool, as_json: bool) -> None:
     """
     from penstock.upkeep.rescue import salvage as rescue
 
-    done = rescue(source, target, LEDGER if ledger else STATE)
+    kind = _kind(other)
+    done = rescue(source, target, kind)
     lost = [line for part in done.parts.values() for line in part.left_out]
-    going_on = [] if ledger else _going_on(target)
+    going_on = _going_on(target) if kind is STATE else []
     if as_json:
         parts = {n: Kept.told(p, unreadable_pages=p.pages, unreadable_rows=p.cells) for n, p in done.parts.items()}
         emit_json(_of(done.contents, Salvage, from_=str(source), lost=not done.whole, tables=parts))
@@ -167,12 +168,12 @@ def salvage(source: Path, target: Path, ledger: bool, as_json: bool) -> None:
     if done.whole:
         click.echo("Nothing was lost that can be told.")
         return
-    if not ledger and not done.parts["facts"].whole:
+    if kind is STATE and not done.parts["facts"].whole:
         click.echo(
             "Pauses, and that all is off, may be lost: say it again (`penstock pause`, `penstock off`) before an agent "
             "starts."
         )
-    if not ledger and not done.parts["runs"].whole:
+    if kind is STATE and not done.parts["runs"].whole:
         click.echo("Jobs of workflows that were lost stay in Slurm: `squeue --me`, `scancel`.")
 
 

@@ -23,6 +23,7 @@ from penstock.core.pace import Pace
 from penstock.future.past import QueuePast
 from penstock.host.clock import Clock
 from penstock.slurm.base import Reader
+from penstock.state.filekind import FileKind
 from penstock.state.store import Store
 from penstock.waits.model_store import ModelStore
 
@@ -154,6 +155,11 @@ class Part:
     @staticmethod
     def checks(config: Config, within: Within) -> Iterable[Finding]:
         """What `penstock doctor` finds of what is this part's; `within` makes the calls that may hang."""
+        return ()
+
+    @staticmethod
+    def files() -> Iterable[FileKind]:
+        """The files of its own that `penstock db` checks, copies and salvages, each by an option of its name."""
         return ()
 
     def begin(self, slurm: SiteConfig) -> None:

@@ -11,9 +11,11 @@ from penstock.core.findings import Finding, Trouble, Within, failed, fine
 from penstock.core.offitems import OffItem
 from penstock.core.parts import Controller, Part, Site
 from penstock.holding.handing_back import bags_left, slots_left
+from penstock.holding.ledgerfile import LEDGER
 from penstock.holding.passes import Slots, Told
 from penstock.holding.requests import load_key
 from penstock.holding.reservations import pricing_rules
+from penstock.state.filekind import FileKind
 
 __all__ = ["SlotsPart"]
 
@@ -36,6 +38,11 @@ class SlotsPart(Part):
     def checks(config: Config, within: Within) -> Iterable[Finding]:
         """See `Part`."""
         yield _request_key(config, within)
+
+    @staticmethod
+    def files() -> Iterable[FileKind]:
+        """See `Part`."""
+        return (LEDGER,)
 
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.errors import NotNow, StateRefused, StoreError, UserError
-from penstock.holding.ledger import Ledger
 from penstock.host.files import open_locked
 from penstock.state.birth import HEADER, LOGS, log_there, publish
+from penstock.state.filekind import FileKind
 from penstock.state.ownership import is_readable
 from penstock.state.reading import SAID
 from penstock.state.schema import statements, too_new
-from penstock.state.store import Store
 from penstock.upkeep.pages import PAGE, FoundTable, Pages, Value
 from penstock.upkeep.statecheck import Column, columns_of, flaw
-from penstock.upkeep.statefile import LEDGER, STATE, Contents, FileKind, inspect
+from penstock.upkeep.statefile import STATE, Contents, inspect
 
 __all__ = ["Salvaged", "SavedRows", "salvage"]
 
@@ -75,7 +74,7 @@ def salvage(source: Path, target: Path, kind: FileKind = STATE) -> Salvaged:
             data = _all_of(source, Path(folder))
             fresh = Path(folder) / "fresh.db"
             version, parts = _rescue(source, data, fresh, kind)
-            (Ledger if kind is LEDGER else Store)(fresh).close()  # brings it up to date
+            kind.update(fresh)
             with closing(sqlite3.connect(fresh)) as db:
                 db.execute("PRAGMA journal_mode=DELETE")
             found = inspect(fresh, kind)

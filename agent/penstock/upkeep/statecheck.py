@@ -1,5 +1,5 @@
-"""What is wrong inside a state file or a ledger, beyond what SQLite itself finds: its tables are those of its version,
-every value is of its column's kind, and every stored document can be read into what it stands for.
+"""What is wrong inside a state file, beyond what SQLite itself finds: its tables are those of its version, every value
+is of its column's kind, and every stored document can be read into what it stands for.
 
 One walk over all rows. Nothing here has a checksum: a digit that is another one now is not seen.
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from penstock.audit.chain import ChainHead
 from penstock.core.off import Off
@@ -24,18 +23,13 @@ from penstock.malleable.machine import MalleableJob
 from penstock.messages.events import Event
 from penstock.messages.outbox import State
 from penstock.moldable.model import MoldableJob
-from penstock.provision.holding import Hold
+from penstock.state.filekind import Documents, Row, same, stored_json, stored_map
 from penstock.state.schema import UNREADABLE, statements
 from penstock.values.kinds import of_their_kinds
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.state import Submitter
 
-__all__ = ["IN_LEDGER", "IN_STATE", "Column", "Documents", "Row", "columns_of", "flaw", "problems"]
-
-Row = Mapping[str, Any]
-"""A row by column."""
-Documents = Mapping[str, Mapping[str, Callable[[Row], object]]]
-"""By table and column: what reads it, and raises one of `UNREADABLE` where it cannot."""
+__all__ = ["IN_STATE", "Column", "columns_of", "flaw", "problems"]
 
 _FARTHEST: Final = 1e11  # seconds; what is later cannot be shown as a date
 _DURATIONS: Final = frozenset({("waits", "estimate"), ("waits", "bound")})  # may be infinite
@@ -208,26 +202,8 @@ def _flaw_of_value(table: str, column: Column, value: object) -> str | None:
 # -- the documents -----------------------------------------------------------------------------------------------------
 
 
-_PAIR: Final = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}", re.IGNORECASE)
-
-
-def _json(text: str) -> Any:  # noqa: ANN401
-    found = json.loads(text)
-    halves = text.count("\\ud") + text.count("\\uD")
-    if halves and halves != 2 * len(_PAIR.findall(text)):
-        # Perhaps half of a pair, which no text that is written or shown can have.
-        json.dumps(found, ensure_ascii=False).encode()
-    return found
-
-
-def _map(value: object) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError("it is no map")
-    return value
-
-
 def _a_map(column: str) -> Callable[[Row], object]:
-    return lambda row: _map(_json(row[column]))
+    return lambda row: stored_map(stored_json(row[column]))
 
 
 def _one_of(column: str, *words: str) -> Callable[[Row], object]:
@@ -241,16 +217,16 @@ def _one_of(column: str, *words: str) -> Callable[[Row], object]:
 
 
 def _reasons(row: Row) -> None:
-    for code, text in _json(row["reasons"]):
+    for code, text in stored_json(row["reasons"]):
         if not isinstance(code, str) or not isinstance(text, str):
             raise TypeError("a reason is a code and a text")
 
 
 def _run(row: Row) -> None:
-    run = run_from_dict(_map(_json(row["state"])))
+    run = run_from_dict(stored_map(stored_json(row["state"])))
     of_their_kinds(run)
-    _same(run.id, row["id"])
-    _same(run.submitter.value, {"workflow": "agent", "guided": "owner"}.get(kind := _submitter(row), kind))
+    same(run.id, row["id"])
+    same(run.submitter.value, {"workflow": "agent", "guided": "owner"}.get(kind := _submitter(row), kind))
 
 
 def _submitter(row: Row) -> str:
@@ -259,28 +235,23 @@ def _submitter(row: Row) -> str:
 
 
 def _malleable(row: Row) -> None:
-    job = MalleableJob.from_dict(_map(_json(row["state"])))
+    job = MalleableJob.from_dict(stored_map(stored_json(row["state"])))
     of_their_kinds(job)
-    _same(job.job, row["job"])
+    same(job.job, row["job"])
 
 
 def _moldable(row: Row) -> None:
-    job = MoldableJob.from_dict(_map(_json(row["state"])))
+    job = MoldableJob.from_dict(stored_map(stored_json(row["state"])))
     of_their_kinds(job)
-    _same(job.job, row["job"])
+    same(job.job, row["job"])
 
 
 def _event(row: Row) -> None:
-    of_their_kinds(Event.from_dict(_map(_json(row["event"]))))
-
-
-def _same(said: object, row: object) -> None:
-    if said != row:
-        raise ValueError(f"it says that it is {said!r}")
+    of_their_kinds(Event.from_dict(stored_map(stored_json(row["event"]))))
 
 
 def _marks(row: Row) -> None:
-    for at in _map(_json(row["marks"])).values():
+    for at in stored_map(stored_json(row["marks"])).values():
         float(at)
 
 
@@ -290,19 +261,19 @@ def _number(text: str) -> None:
 
 
 def _left(text: str) -> None:
-    left, at = _json(text)
+    left, at = stored_json(text)
     float(left), float(at)
 
 
 def _pauses(text: str) -> None:
-    for pause in _json(text):
+    for pause in stored_json(text):
         of_their_kinds(told := Pause(**pause))
         str(told)
 
 
 def _off(text: str) -> None:
     if text:
-        of_their_kinds(told := Off.from_dict(_map(_json(text))))
+        of_their_kinds(told := Off.from_dict(stored_map(stored_json(text))))
         str(told)
 
 
@@ -318,7 +289,7 @@ _FACTS: Final[Mapping[str, Callable[[str], object]]] = {
     "slurm.user_submissions": _left,
     "tick.at": _number,
     "tick.hinted": _number,
-    "workflows.keeps_place": _json,
+    "workflows.keeps_place": stored_json,
 }
 
 
@@ -330,13 +301,9 @@ def _fact(row: Row) -> None:
 
 def _learned(row: Row) -> None:
     """A predictor does without what it cannot read; of programs' speeds it is known what they are."""
-    state = _map(_json(row["state"]))
+    state = stored_map(stored_json(row["state"]))
     if row["key"].startswith("speeds "):
         read_program(state)
-
-
-def _hold(row: Row) -> None:
-    Hold.from_dict(_map(_json(row["state"])))
 
 
 _INTENTS: Final = ("open", "done", "failed", "unknown", "interrupted")
@@ -356,8 +323,4 @@ IN_STATE: Final[Documents] = {
     "inbox": {"payload": _a_map("payload")},
     "messages": {"event": _event, "state": _one_of("state", *State)},
     "facts": {"value": _fact},
-}
-IN_LEDGER: Final[Documents] = {
-    "holds": {"state": _hold},
-    "runs": {"state": lambda row: _same(run_from_dict(_map(_json(row["state"]))).name, row["name"])},
 }

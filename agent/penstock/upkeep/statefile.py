@@ -11,28 +11,25 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from pathlib import Path
 
 from penstock.config import Config
 from penstock.errors import NotPermitted, StateRefused
-from penstock.holding.ledger import MIGRATIONS as LEDGER_MIGRATIONS
 from penstock.state.copies import copied
+from penstock.state.filekind import FileKind
 from penstock.state.leadership import DATABASE, Leadership, open_acts, open_store
 from penstock.state.ownership import acts_path, is_readable
 from penstock.state.reading import PATIENCE, SAID, failed, log_of, reading
 from penstock.state.schema import APPLICATION_ID, MIGRATIONS, VERSION, way_out
 from penstock.state.store import Store
 from penstock.upkeep import statecheck
-from penstock.upkeep.statecheck import Documents
 
 __all__ = [
-    "LEDGER",
     "STATE",
     "Contents",
-    "FileKind",
     "backup",
     "inspect",
     "must_be_whole",
@@ -40,26 +37,6 @@ __all__ = [
     "open_checked_acts",
     "vacuum",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class FileKind:
-    """What a file should be: what made it (one script a version), what is in its documents, a table that it must have,
-    the mark in its header (0: none) and since which version it has that, and by table the column that says when a row
-    was written."""
-
-    name: str
-    scripts: Sequence[str]
-    documents: Documents
-    table: str
-    when: Mapping[str, str]
-    mark: int = 0
-    marked: int = 0
-
-    @property
-    def version(self) -> int:
-        """The one that this release writes."""
-        return len(self.scripts)
 
 
 STATE = FileKind(
@@ -77,10 +54,11 @@ STATE = FileKind(
         "inbox": "at",
         "messages": "at",
     },
+    lambda config: config.agent.state_dir / DATABASE,
+    lambda path: Store(path).close(),
     APPLICATION_ID,
     5,
 )
-LEDGER = FileKind("ledger", LEDGER_MIGRATIONS, statecheck.IN_LEDGER, "entries", {"entries": "at"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ import pytest
 from penstock.config import config_of
 from penstock.core.findings import Level, Trouble
 from penstock.errors import PenstockError
+from penstock.holding.ledger import Ledger
 from penstock.holding.part import SlotsPart
+from penstock.upkeep.statefile import inspect
 
 
 def within(call):
@@ -35,3 +37,13 @@ def test_doctor_is_told_whether_requests_can_be_signed(tmp_path, set_, key, mode
     (finding,) = SlotsPart.checks(config, within)
     assert (finding.check, finding.level) == ("request-key", level)
     assert bool(finding.change) is (level is Level.NO)
+
+
+def test_the_ledger_is_a_file_that_is_checked_like_the_state(tmp_path):
+    (kind,) = SlotsPart.files()
+    path = kind.path(config_of({"provision": {"ledger": str(tmp_path / "ledger.db")}}))
+    assert path == tmp_path / "ledger.db"
+    book = Ledger(path)
+    book._db.execute("INSERT INTO holds VALUES (1, 'u', 'a', 0, '{}')")
+    book.close()
+    assert inspect(path, kind).problems == ("holds 1: state cannot be read: it has no 'wanted'",)

@@ -17,12 +17,13 @@ from penstock.cli import cli
 from penstock.core.pauses import PauseControl
 from penstock.errors import NotNow, StateRefused, StoreError, UserError
 from penstock.holding.ledger import Ledger
+from penstock.holding.ledgerfile import LEDGER
 from penstock.state.leadership import lock_state
 from penstock.state.schema import VERSION
 from penstock.state.store import Store
 from penstock.upkeep.pages import Pages
 from penstock.upkeep.rescue import Salvaged, salvage
-from penstock.upkeep.statefile import LEDGER, inspect
+from penstock.upkeep.statefile import inspect
 
 PAGE = 4096
 
