@@ -12,8 +12,8 @@ from typing import Final
 import click
 
 from penstock.api import AccountingRecord, Snapshot, plural
-from penstock.cli.answers import planning
-from penstock.cli.answers.planning import AdvisedJob, AdvisedMemory
+from penstock.cli.answers.advice import Advice as AdviceAnswer
+from penstock.cli.answers.advice import AdvisedJob, AdvisedMemory
 from penstock.cli.backends import backend_of
 from penstock.cli.options import number
 from penstock.cli.output import emit_json, table
@@ -75,7 +75,7 @@ def advise_(risk: float | None, time_min_risk: float | None, days: int, as_json:
     found = _found(config, records, shown, used, asked, least)
     if as_json:
         emit_json(
-            planning.Advice(
+            AdviceAnswer(
                 risk=asked,
                 time_min_risk=least,
                 runs_needed=runs_needed(asked),

@@ -16,12 +16,12 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from penstock.cli.answers import planning, pools, site, workflows
+from penstock.cli.answers import advice, planning, pools, site, waits, workflows
 
 __all__ = ["answers", "schema_of"]
 
 _AGENT: Final[Mapping[str, Any]] = {
-    "advise": planning.Advice,
+    "advise": advice.Advice,
     "audit": site.Audit | site.Verified,
     "bags": planning.Bags,
     "cancel": workflows.Cancel,
@@ -69,7 +69,7 @@ _AGENT: Final[Mapping[str, Any]] = {
     "tick": workflows.Tick,
     "top": workflows.Top,
     "try": workflows.Try,
-    "waits": planning.Waits,
+    "waits": waits.Waits,
 }
 
 

@@ -1,4 +1,4 @@
-"""Waits, slots, plans and where to run. On a cluster instants are seconds since 1970 and durations seconds; with
+"""Slots, plans and where to run. On a cluster instants are seconds since 1970 and durations seconds; with
 --queue both count in the file's unit."""
 
 from __future__ import annotations
@@ -21,75 +21,7 @@ __all__ = [
     "SitesPlan",
     "Slots",
     "Stage",
-    "Waits",
 ]
-
-
-class Calibration(AnswerPart):
-    """How right predictions were: the mean |log10(estimate / wait)|, the shares that were off by at most one and ten
-    minutes, the share of waits within their bound, and what the bounds cost (pinball loss in log10)."""
-
-    predictions: int
-    log10_error: float | None
-    within_1_min: float | None
-    within_10_min: float | None
-    bounded: int
-    coverage_95: float | None
-    pinball_95: float | None
-
-
-class Class(Calibration):
-    """Jobs that are alike: nodes from and to, limits up to so many seconds (null: any), and their waits in seconds."""
-
-    cluster: str
-    partition: str
-    qos: str
-    account: str
-    user: str
-    nodes: tuple[int, int]
-    time_limit: float | None
-    gres: str
-    memory_gb: float | None
-    features: str
-    fair_share_band: int | None
-    waits: int
-    last: float
-    median: float
-
-
-class Outlook(AnswerPart):
-    """The wait to expect of one job. `experts` say what the estimate was made of, in seconds; `trust` are shares."""
-
-    predictor: str
-    partition: str
-    nodes: int
-    time_limit: float
-    estimate: float
-    quantiles: dict[Literal["50", "75", "95"], float]
-    known_waits: int
-    like_geometries: int
-    experts: dict[str, float]
-    trust: dict[str, float]
-    calibration: Calibration
-
-
-class Accuracy(Calibration):
-    """How right `who` was: of the jobs that were predicted, or of all jobs of the queue. `beside`: on those alone of
-    which that one said something, too."""
-
-    jobs: Literal["predicted", "all"]
-    who: Literal["penstock", "sbatch --test-only", "squeue --start"]
-    beside: Literal["penstock", "sbatch --test-only", "squeue --start"] | None
-
-
-class Waits(Answer):
-    """`outlook` is null where no job was asked for. `live`: an agent answered, with a look at the queue."""
-
-    live: bool
-    calibration: Calibration
-    geometries: list[Class]
-    accuracy: list[Accuracy]
-    outlook: Outlook | None
 
 
 class QueueStart(AnswerPart):
@@ -137,50 +69,6 @@ class Quotes(Answer):
 
     quotes: list[Quote]
     queued: QueueStart | None
-
-
-class AdvisedMemory(AnswerPart):
-    """Bytes a node: what was `asked` for last and what a run `used` at most (null: not known). `suggested` (null: none
-    is) is more than runs use but for the probability `risk`; of `unknown` runs accounting does not say it."""
-
-    runs: int
-    unknown: int
-    asked: float | None
-    used: float | None
-    suggested: float | None
-    risk: float
-
-
-class AdvisedJob(AnswerPart):
-    """A kind of job with its last `limit` (s). `suggested` (null: none is) is exceeded with probability `risk`, or the
-    longest run so far is. `sooner`: by how many seconds it would start earlier now; null: not known. `time_min` is for
-    `--time-min` beside `limit` (null: none), likewise. `memory`: null where accounting does not say what was used."""
-
-    job: str
-    nodes: int
-    partition: str
-    runs: int
-    limit: float
-    suggested: float | None
-    risk: float
-    sooner: float | None
-    time_min: float | None
-    time_min_risk: float
-    memory: AdvisedMemory | None
-
-
-class Advice(Answer):
-    """Those with the most runs first; for the `risk` that was asked for there must be `runs_needed`. `no_memory`: why
-    of memory nothing is known; `memory_unscheduled`: why asking for less would start no job sooner; `no_time_min`: why
-    that would do nothing here. Empty where that is not so."""
-
-    risk: float
-    time_min_risk: float
-    runs_needed: int
-    no_memory: str
-    memory_unscheduled: str
-    no_time_min: str
-    jobs: list[AdvisedJob]
 
 
 class Point(AnswerPart):
