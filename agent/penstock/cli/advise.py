@@ -23,9 +23,9 @@ from penstock.config import Config, load
 from penstock.core.viewing import whole_look
 from penstock.errors import PenstockError
 from penstock.future.bits import BitProfile
-from penstock.holding.reservations import pricing_rules
+from penstock.future.partition import queue_for
+from penstock.future.plan import make_plan
 from penstock.provision.advice import Advice, advise, past_runs, runs_needed
-from penstock.provision.live import from_snapshot
 from penstock.provision.memory import MemoryAdvice, advise_memory, past_memory
 from penstock.values.durations import duration_text
 
@@ -72,7 +72,7 @@ def advise_(risk: float | None, time_min_risk: float | None, days: int, as_json:
     asked = (_RISK if risk is None else risk) / 100
     least = asked if time_min_risk is None else time_min_risk / 100
     records, shown, used = asyncio.run(_look(config, days * _DAY))
-    found = _found(config, records, shown, used, asked, least)
+    found = _found(records, shown, used, asked, least)
     if as_json:
         emit_json(
             AdviceAnswer(
@@ -108,7 +108,6 @@ def advise_(risk: float | None, time_min_risk: float | None, days: int, as_json:
 
 
 def _found(
-    config: Config,
     records: Sequence[AccountingRecord],
     shown: Snapshot,
     used: UsedMemory,
@@ -121,7 +120,7 @@ def _found(
         if past.used
     }
     advised = [advise(runs, risk) for runs in past_runs(records, named)]
-    free = {name: _free(config, shown, name) for name in {a.runs.kind.partition for a in advised if a.limit}}
+    free = {name: _free(shown, name) for name in {a.runs.kind.partition for a in advised if a.limit}}
     return [
         _Found(a, advise(a.runs, least), memory.get(a.runs.kind), _sooner(free.get(a.runs.kind.partition), a))
         for a in advised
@@ -134,15 +133,15 @@ async def _look(config: Config, ago: float) -> tuple[Sequence[AccountingRecord],
         return records, await whole_look(config, backend), await used_memory(config, backend, ago)
 
 
-def _free(config: Config, shown: Snapshot, name: str) -> tuple[BitProfile, float, int] | None:
+def _free(shown: Snapshot, name: str) -> tuple[BitProfile, float, int] | None:
     """What the queue leaves free from now on, and the nodes of the partition; None where that cannot be said."""
     if name not in shown.partitions:
         return None
     try:
-        situation = from_snapshot(shown, shown.partitions[name], pricing_rules(config))
+        known = queue_for(shown, shown.partitions[name])
     except PenstockError:
         return None
-    return situation.plan().profile, situation.queue.now, situation.within
+    return make_plan(known.queue).profile, known.queue.now, known.within
 
 
 def _sooner(free: tuple[BitProfile, float, int] | None, advice: Advice) -> float | None:

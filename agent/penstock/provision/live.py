@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from penstock.api import Node, Partition, Snapshot, plural
+from penstock.api import Job, Node, Partition, Snapshot, plural
 from penstock.errors import Infeasible, UserError
-from penstock.future.cluster import YEAR, Cluster
-from penstock.future.plan import Claim, ClusterQueue, PendingJob, Policy
-from penstock.future.turns import believed
+from penstock.future.partition import queue_for
+from penstock.future.plan import Policy
 from penstock.provision.pricing import Pricing
 from penstock.provision.situation import Situation
 from penstock.provision.slots import default_horizon
@@ -87,59 +85,20 @@ def from_snapshot(
     needs: Needs | None = None,
     policy: Policy = "conservative",
 ) -> Situation:
-    """The cluster as it is planned: times are seconds since the epoch, bit i is the i-th node by name.
+    """The cluster as it is planned (see `queue_for`), with its prices.
 
-    A node is taken as a whole by whoever runs on any part of it. Running jobs last until their time limit, pending ones
-    ask for theirs. Prices are in the site's billing unit, by the hour; `pricing` makes the rules from what a node costs
-    for a second. The horizon is the larger of 48 hours and five minutes past the last finish.
+    These are in the site's billing unit, by the hour; `pricing` makes the rules from what a node costs for a second.
+    The horizon is the larger of 48 hours and five minutes past the last finish.
     """
-    cluster = Cluster.of(believed(snapshot))
-    names, now = cluster.bits.names, cluster.now
     needs = needs or Needs()
-    claims, notes = [], []
-    down = sum(closed.nodes for closed in cluster.closed if not closed.name)
-    if down:
-        some = sorted(cluster.bits.named(down))
-        notes.append(
-            f"{plural(len(some), 'node')} down or drained, planned as if they stayed so: {', '.join(some[:8])}"
-        )
-    claims += [
-        Claim(f"reservation {closed.name}" if closed.name else "down", closed.nodes, closed.start, closed.end)
-        for closed in cluster.closed
-    ]
-    if cluster.clearing:
-        claims.append(Claim("clearing", cluster.clearing, now, now + cluster.unknown.overdue))
-    if cluster.waking:
-        claims.append(Claim("waking", cluster.waking, now, now + snapshot.wakes_in))
-        notes.append(cluster.waking_note)
-    claims += [Claim(str(held.job.id), held.nodes, held.start, held.end) for held in cluster.held]
-    if cluster.shared:
-        notes.append("jobs share nodes: a node counts as taken until the last of them ends")
     c = node_price(partition, [snapshot.nodes[n] for n in partition.nodes if n in snapshot.nodes])
     rules = pricing(c)
     cpus = [snapshot.nodes[n].cpus for n in partition.nodes if n in snapshot.nodes]
     per_cpu = c * len(cpus) / max(sum(cpus), 1)
-    waiting = _waiting(cluster, rules, per_cpu)
-    if left_out := cluster.left_out:
-        notes.append(
-            f"{plural(left_out, 'pending job')} left out of the plan: held, with a later begin time, over a limit, "
-            "behind a dependency, or for a reservation"
-        )
-    within = [n for n in partition.nodes if n in snapshot.nodes and needs.met_by(snapshot.nodes[n])]
-    if not within:
-        raise Infeasible(f"no node of partition {partition.name} has what is requested")
-    queue = ClusterQueue(len(names), now, tuple(claims), tuple(waiting), policy, cluster.planned)
-    situation = Situation(queue, names, rules, within=cluster.mask(within), notes=tuple(notes))
-    return replace(situation, horizon=default_horizon(now, situation.plan().last_finish))
 
+    def weight(job: Job) -> float:
+        return rules.weight(job.num_cpus, job.qos, job.account) * per_cpu
 
-def _waiting(cluster: Cluster, pricing: Pricing, per_cpu: float) -> Iterator[PendingJob]:
-    """The queue in its order, arrays as their tasks."""
-    tasks: Counter[int] = Counter()
-    for entry in cluster.queue():
-        job = entry.job
-        name = str(job.id) if job.tasks <= 1 else f"{job.id}_{tasks[job.id]}"
-        tasks[job.id] += 1
-        weight = pricing.weight(job.num_cpus, job.qos, job.account) * per_cpu
-        duration = min(entry.duration, YEAR)  # what the delay of one without any limit is counted for
-        yield PendingJob(name, entry.nodes, duration, entry.within, weight, entry.after)
+    known = queue_for(snapshot, partition, needs.met_by, weight, policy)
+    situation = Situation(known.queue, known.names, rules, within=known.within, notes=known.notes)
+    return replace(situation, horizon=default_horizon(known.queue.now, situation.plan().last_finish))
