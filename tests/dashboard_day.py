@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dashboard_scene import SLOTS
 from penstock.api import JobSpec, JobState, ReservationSpec, Snapshot
 from penstock.dashboard.feed import Feed
 from penstock.future.bands import Misses
@@ -43,7 +44,7 @@ class Day:
         self.random = random.Random(3)
         self.world.clock.advance(1.0)
         self.do(self.world.boot())
-        self.feed = Feed(self.ask, self.world.clock.now, self.known)
+        self.feed = Feed(self.ask, self.world.clock.now, self.known, SLOTS)
         self._morning()
 
     def do(self, something: Any) -> Any:

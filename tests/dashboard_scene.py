@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from penstock.api import Job, JobState, Node, Partition, Reservation, Snapshot
 from penstock.core.picture import picture_to_dict
 from penstock.errors import AgentUnavailable
+from penstock.provision.pricing import PaperPricing
+from penstock.provision.shown import shown_slots
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
 
 NASTY = '<img src=x onerror="window.hurt=1"><script>window.hurt=1</script>&amp;"\'>'
 MINUTE = 60.0
+SLOTS = partial(shown_slots, PaperPricing)
+"""What finds the free slots, at the prices of the paper."""
 
 
 def job(number: int, *nodes: str, user: str = "bob", start: float = 0.0, limit: float = 3600.0, n: int = 0) -> Job:

@@ -13,9 +13,9 @@ import click
 
 from penstock.cli.door import ask_or_read
 from penstock.config import Config, load
+from penstock.core.installed import installed_parts
 from penstock.dashboard.feed import Ask, Feed
 from penstock.dashboard.server import Dashboard, listen_address
-from penstock.holding.reservations import pricing_rules
 from penstock.ipc.client import ask_agent
 from penstock.predictions.known import kept_past
 
@@ -44,7 +44,7 @@ def dashboard(listen: str) -> None:
     feed = Feed(
         _door(config),
         known=lambda cluster, snapshot: kept_past(config, cluster, snapshot),
-        pricing=pricing_rules(config),
+        slots=next((found for part in installed_parts() if (found := part.free_slots(config)) is not None), None),
     )
     server = Dashboard(listen_address(listen), feed.latest)
     port = server.server_port

@@ -20,6 +20,7 @@ from penstock.core.findings import Finding, Within
 from penstock.core.observe import Observer
 from penstock.core.offitems import OffItem
 from penstock.core.pace import Pace
+from penstock.future.expected import SlotFinder
 from penstock.future.past import QueuePast
 from penstock.host.clock import Clock
 from penstock.slurm.base import Reader
@@ -161,6 +162,11 @@ class Part:
     def files() -> Iterable[FileKind]:
         """The files of its own that `penstock db` checks, copies and salvages, each by an option of its name."""
         return ()
+
+    @staticmethod
+    def free_slots(config: Config) -> SlotFinder | None:
+        """What finds the free slots that `penstock dashboard` draws; None: it finds none."""
+        return None
 
     def begin(self, slurm: SiteConfig) -> None:
         """Slurm has answered for the first time."""

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from penstock.api import Job, Reservation, Snapshot
 from penstock.dashboard.past import JobHistory, NodeSpan
-from penstock.dashboard.planned import Expected, PlannedStarts
+from penstock.dashboard.planned import PlannedStarts
 from penstock.future.bands import Band
+from penstock.future.expected import Expected
 from penstock.future.queued import Likely, within
 
 __all__ = ["cluster_model", "decisions_model", "natural", "spans", "waiting_starts", "works"]

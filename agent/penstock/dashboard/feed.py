@@ -25,9 +25,9 @@ from penstock.dashboard.planned import PlannedStarts, look_ahead
 from penstock.dashboard.sizes import malleable_model, resized_at
 from penstock.errors import PenstockError
 from penstock.future.bands import Misses
+from penstock.future.expected import SlotFinder
 from penstock.future.past import QueuePast
 from penstock.future.queued import DEEP, Likely, likely_queue
-from penstock.provision.pricing import PaperPricing, Pricing
 from penstock.values.documents import brief
 
 __all__ = ["Ask", "Feed", "Known", "Page"]
@@ -59,8 +59,7 @@ class Page:
 class Feed:
     """`ask` is the agent's door. `look` asks once; `start` has that done again and again by a thread, until `stop`.
 
-    `known` is asked for what likely starts are drawn from, `pricing` makes the rules of prices from what a node costs
-    for a second.
+    `known` is asked for what likely starts are drawn from, `slots` for what stays free.
     """
 
     def __init__(
@@ -68,12 +67,12 @@ class Feed:
         ask: Ask,
         clock: Callable[[], float] = time.monotonic,
         known: Known = lambda name, snapshot: (QueuePast(), Misses()),
-        pricing: Callable[[float], Pricing] = PaperPricing,
+        slots: SlotFinder | None = None,
     ) -> None:
         self._ask = ask
         self._clock = clock
         self._known = known
-        self._pricing = pricing
+        self._slots = slots
         self._past = JobHistory()
         self._decisions: deque[Mapping[str, Any]] = deque(maxlen=_DECISIONS)
         self._snapshot: Snapshot | None = None
@@ -163,7 +162,7 @@ class Feed:
         if snapshot is None or snapshot.taken_at == self._outlook.at or self._clock() < self._plan_again_at:
             return
         began = self._clock()
-        self._outlook = look_ahead(snapshot, self._pricing) if told["whole"] else PlannedStarts(snapshot.taken_at)
+        self._outlook = look_ahead(snapshot, self._slots) if told["whole"] else PlannedStarts(snapshot.taken_at)
         took = self._clock() - began
         self._plan_again_at = self._clock() + took * (1 / _PLAN_SHARE - 1)
 

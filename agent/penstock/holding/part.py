@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import ClassVar
 
 from penstock.api import SiteConfig, Snapshot
@@ -10,11 +11,13 @@ from penstock.config import Config
 from penstock.core.findings import Finding, Trouble, Within, failed, fine
 from penstock.core.offitems import OffItem
 from penstock.core.parts import Controller, Part, Site
+from penstock.future.expected import SlotFinder
 from penstock.holding.handing_back import bags_left, slots_left
 from penstock.holding.ledgerfile import LEDGER
 from penstock.holding.passes import Slots, Told
 from penstock.holding.requests import load_key
 from penstock.holding.reservations import pricing_rules
+from penstock.provision.shown import shown_slots
 from penstock.state.filekind import FileKind
 
 __all__ = ["SlotsPart"]
@@ -43,6 +46,11 @@ class SlotsPart(Part):
     def files() -> Iterable[FileKind]:
         """See `Part`."""
         return (LEDGER,)
+
+    @staticmethod
+    def free_slots(config: Config) -> SlotFinder | None:
+        """See `Part`."""
+        return partial(shown_slots, pricing_rules(config))
 
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from browser import CHECKS, Browser, browser
-from dashboard_scene import MINUTE, NASTY, Scene
+from dashboard_scene import MINUTE, NASTY, SLOTS, Scene
 from penstock.dashboard.feed import Feed
 from penstock.dashboard.server import Dashboard
 
@@ -38,7 +38,7 @@ class Site:
 
     def __init__(self, text=""):
         self.scene = Scene(time.time(), text)
-        self.feed = Feed(self.scene)
+        self.feed = Feed(self.scene, slots=SLOTS)
         self.feed.look()
         self.server = Dashboard(("127.0.0.1", 0), self.feed.latest)
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()

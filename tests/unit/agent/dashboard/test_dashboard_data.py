@@ -10,7 +10,7 @@ import pytest
 from factories import NODES, make_job, make_snapshot
 from stored_states import owners_run
 
-from dashboard_scene import MINUTE, NASTY, Scene
+from dashboard_scene import MINUTE, NASTY, SLOTS, Scene
 from penstock.api import JobState, Partition, Reservation
 from penstock.core.picture import jobs_of, picture_from_dict, picture_to_dict
 from penstock.dashboard.data import cluster_model, decisions_model, natural, spans, waiting_starts, works
@@ -148,7 +148,7 @@ def test_the_past_does_not_grow_for_ever():
 def test_who_waits_is_expected_where_nodes_become_free_and_what_stays_free_is_a_slot():
     running = make_job(1, *NODES[:6], end=NOW + 600.0)
     waiting = make_job(2, num_nodes=4, time_limit=300.0)
-    outlook = look_ahead(make_snapshot([running, waiting], at=NOW))
+    outlook = look_ahead(make_snapshot([running, waiting], at=NOW), SLOTS)
     (job,) = outlook.jobs
     assert (job.name, job.start, job.end, len(job.nodes)) == ("2", NOW + 600.0, NOW + 900.0, 4)
     ((partition, slots),) = outlook.slots
@@ -164,6 +164,13 @@ def test_who_waits_is_expected_where_nodes_become_free_and_what_stays_free_is_a_
 def test_without_a_partition_nothing_is_expected(partitions):
     outlook = look_ahead(replace(make_snapshot([make_job(2)], at=NOW), partitions=partitions))
     assert (outlook.jobs, outlook.slots) == ((), ())
+
+
+def test_without_a_part_that_finds_slots_none_are_drawn():
+    outlook = look_ahead(make_snapshot([make_job(2)], at=NOW))
+    assert [job.name for job in outlook.jobs] == ["2"]
+    assert outlook.slots == ()
+    assert model(make_snapshot([make_job(2)], at=NOW), outlook=outlook)["slots"] == {}
 
 
 def test_who_can_never_start_is_told_of():
@@ -300,7 +307,7 @@ def test_a_slot_has_the_price_that_its_own_partition_has():
     nodes = tuple(NODES[:4])
     dear = Partition("dear", nodes, True, False, None, 3600.0, None, billing={"CPU": 3.0})
     snapshot = make_snapshot(at=NOW)
-    outlook = look_ahead(replace(snapshot, partitions={**snapshot.partitions, "dear": dear}))
+    outlook = look_ahead(replace(snapshot, partitions={**snapshot.partitions, "dear": dear}), SLOTS)
     prices = {name: {slot.price for slot in slots} for name, slots in outlook.slots}
     cpus = snapshot.nodes[NODES[0]].cpus
     assert prices == {"batch": {cpus}, "dear": {3 * cpus}}
@@ -401,7 +408,7 @@ def shown(feed):
 
 def test_the_page_gets_all_of_it_and_the_same_while_nothing_changes():
     scene = Scene(NOW)
-    feed = Feed(scene)
+    feed = Feed(scene, slots=SLOTS)
     assert shown(feed)["agent"] == {"answers": False, "message": "Starting."}
     feed.look()
     page = shown(feed)
@@ -483,7 +490,7 @@ def test_a_plan_that_takes_long_is_not_made_often():
     scene, clock = Scene(NOW), [100.0]
     planned = []
 
-    def slow(snapshot, _pricing):
+    def slow(snapshot, _slots):
         planned.append(snapshot.taken_at)
         clock[0] += 2.0
         return PlannedStarts(snapshot.taken_at)

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from browser import poll
-from dashboard_scene import NASTY, Scene
+from dashboard_scene import NASTY, SLOTS, Scene
 from penstock.dashboard import server as module
 from penstock.dashboard.feed import Feed
 from penstock.dashboard.server import Dashboard, listen_address
@@ -28,7 +28,7 @@ class Site:
     """A dashboard that is served, and a client of it with or without its cookie."""
 
     def __init__(self, **options):
-        self.feed = Feed(Scene(time.time(), NASTY))
+        self.feed = Feed(Scene(time.time(), NASTY), slots=SLOTS)
         self.feed.look()
         self.server = Dashboard(("127.0.0.1", 0), self.feed.latest, **options)
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from factories import NODES, make_job, make_snapshot
 
 from penstock.config import config_of
 from penstock.core.findings import Level, Trouble
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
+from penstock.future.bits import NodeBits
+from penstock.future.partition import queue_for
+from penstock.future.plan import make_plan
 from penstock.holding.ledger import Ledger
 from penstock.holding.part import SlotsPart
 from penstock.upkeep.statefile import inspect
@@ -47,3 +51,21 @@ def test_the_ledger_is_a_file_that_is_checked_like_the_state(tmp_path):
     book._db.execute("INSERT INTO holds VALUES (1, 'u', 'a', 0, '{}')")
     book.close()
     assert inspect(path, kind).problems == ("holds 1: state cannot be read: it has no 'wanted'",)
+
+
+def test_the_dashboard_is_told_what_stays_free_at_the_configured_prices():
+    finder = SlotsPart.free_slots(config_of({}))
+    snapshot = make_snapshot([make_job(1, *NODES[:6], end=1600.0)], at=1000.0)
+    partition = snapshot.partitions["batch"]
+    queue = queue_for(snapshot, partition)
+    found = finder(snapshot, make_plan(queue.queue), NodeBits(queue.names), partition)
+    assert [(slot.start, slot.end, slot.nodes) for slot in found] == [
+        (1000.0, None, NODES[6:]),
+        (1600.0, None, NODES[:6]),
+    ]
+    assert {slot.price for slot in found} == {snapshot.nodes[NODES[0]].cpus}
+
+
+def test_prices_that_are_not_installed_are_a_wrong_configuration():
+    with pytest.raises(ConfigError, match="no pricing 'none'"):
+        SlotsPart.free_slots(config_of({"provision": {"pricing": "none"}}))
