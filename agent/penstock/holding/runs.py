@@ -23,8 +23,6 @@ from penstock.provision.holding import Hold, HoldPhase, WantedSlot
 from penstock.provision.pricing import cancelling
 from penstock.provision.racing import Beside, RaceMove, race
 from penstock.provision.repair import (
-    CAN_BEGIN_EARLIER,
-    FOR_THE_BETTER,
     Drop,
     Free,
     Holes,
@@ -34,6 +32,7 @@ from penstock.provision.repair import (
     repair,
 )
 from penstock.slurm.base import Reader
+from penstock.values.exchanges import CAN_BEGIN_EARLIER, FOR_THE_BETTER
 from penstock.waits.base import Estimate
 from penstock.workflow.carrying import Carrier, subject_of
 from penstock.workflow.identity import known_job

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from dmr.wire import clean
-from penstock.provision.repair import FOR_THE_BETTER
+from penstock.values.exchanges import FOR_THE_BETTER
 from penstock.workflow.state import StagePhase, WorkflowRun
 
 __all__ = ["KINDS", "Event", "failed_stages", "paused", "reserved"]

@@ -21,9 +21,9 @@ from typing import Final, NamedTuple, Protocol
 
 from penstock.provision.dag import one_site, ranks
 from penstock.provision.moving import Place, in_order
+from penstock.values.exchanges import CAN_BEGIN_EARLIER, MAKES_ROOM, PLAN_ENDS_EARLIER
 
-__all__ = ["CAN_BEGIN_EARLIER", "FOR_THE_BETTER", "Drop", "Free", "Holes", "SlotChange", "StageNow", "StageProgress"]
-__all__ += ["repair"]
+__all__ = ["Drop", "Free", "Holes", "SlotChange", "StageNow", "StageProgress", "repair"]
 
 _GRACE: Final = 30.0
 """Seconds after a slot's begin in which its job may begin: some rounds of Slurm's scheduler."""
@@ -35,11 +35,6 @@ _ANEW: Final = 100
 """Slots of a plan that is made anew: it moves as a whole or not at all."""
 _REQUEST: Final = 0.2
 """Seconds that each request beyond those may take."""
-CAN_BEGIN_EARLIER: Final = "it can begin earlier"
-_PLAN_ENDS_EARLIER: Final = "so the plan can end earlier"
-_MAKES_ROOM: Final = "it makes room for others first"
-FOR_THE_BETTER: Final = frozenset({CAN_BEGIN_EARLIER, _PLAN_ENDS_EARLIER, _MAKES_ROOM})
-"""Why slots are exchanged that would do as they are."""
 
 
 class StageProgress(StrEnum):
@@ -210,9 +205,9 @@ def _moves(
     out = []
     for name, place in moves:
         if place != then[name]:
-            out.append(SlotChange(name, aside[name], _MAKES_ROOM, moves=True))
+            out.append(SlotChange(name, aside[name], MAKES_ROOM, moves=True))
         elif place != now[name]:
-            why = CAN_BEGIN_EARLIER if place.start < now[name].start else _PLAN_ENDS_EARLIER
+            why = CAN_BEGIN_EARLIER if place.start < now[name].start else PLAN_ENDS_EARLIER
             out.append(SlotChange(name, to[name], why, moves=True))
     return out
 
