@@ -18,7 +18,7 @@ from penstock.cli.handing import hand_over
 from penstock.cli.hold import with_reservations
 from penstock.cli.planning import LiveSource
 from penstock.config import Config
-from penstock.errors import Infeasible, NotFound, NotPermitted, PenstockError
+from penstock.errors import Infeasible, NotPermitted, PenstockError
 from penstock.holding.holds import NOT_PERMITTED
 from penstock.holding.reservations import Reservations
 from penstock.provision.heft import ScheduledTask
@@ -28,7 +28,7 @@ from penstock.workflow.documents import in_slots
 from penstock.workflow.model import Stage
 from penstock.workflow.state import StageSlot, WorkflowRun
 
-__all__ = ["Begun", "begin", "begin_chain", "give_up"]
+__all__ = ["Begun", "begin", "begin_chain"]
 
 _CHAIN: Final = "auto"
 
@@ -129,18 +129,6 @@ def _reserve_and_submit(
         return {item.name: jobs[item.flow, item.stage.name] for item in flows.items}
 
     return with_reservations(work)
-
-
-def give_up(name: str) -> None:
-    """Cancel the jobs of a workflow in slots, and give the slots back. Raises NotFound."""
-
-    async def work(reservations: Reservations) -> None:
-        stored = reservations.ledger.run(name)
-        if stored is None:
-            raise NotFound(f"there is no workflow {name}")
-        await reservations.runs.abandon(stored)
-
-    with_reservations(work)
 
 
 async def _open_all(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -22,7 +21,7 @@ from penstock.config import Config
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted
 from penstock.sbatch.remembered import SubmittedJobs, cluster_name
 from penstock.state.ownership import acts_path, is_readable, ledger_path
-from penstock.workflow.documents import run_from_dict, run_to_dict
+from penstock.workflow.documents import run_from_dict
 from penstock.workflow.metrics import WaitParts, waited
 from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 
@@ -180,19 +179,14 @@ def remembered_elastic(config: Config) -> SubmittedJobs:
 
 def in_slots(config: Config, *, final: bool = False) -> list[dict[str, Any]]:
     """The caller's workflows in slots that are not over (`final`: all), each with its holds as `slots` by stage."""
-    path = ledger_path(config)
     try:
-        if not is_readable(path):
+        if not is_readable(ledger_path(config)):
             return []
     except NotPermitted:  # another's
         return []
-    from penstock.holding.ledger import Ledger  # slow to load
+    from penstock.core.installed import installed_parts  # slow to load
 
-    with closing(Ledger.copy_of(path)) as ledger:
-        return [
-            {**run_to_dict(run), "slots": {s.name: ledger.hold(s.held.hold).to_dict() for s in run.stages}}
-            for run in ledger.runs(final)
-        ]
+    return [run for part in installed_parts() for run in part.reserved_runs(config, final=final)]
 
 
 def shown(answer: Mapping[str, Any]) -> list[Shown]:

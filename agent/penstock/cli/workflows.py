@@ -32,9 +32,7 @@ def cancel(workflow: str, as_json: bool) -> None:
         raise Infeasible(f"no running workflow {run.label}: it is {run.phase}")
     failed, unwritten = [], ""
     if run.reserved:
-        from penstock.cli.reserve import give_up  # slow to load
-
-        give_up(run.name)
+        asyncio.run(_give_up(config, run.name))
         jobs = [stage.job for stage in run.stages if stage.job is not None]
     elif not run.final:
         unwritten = (ask_or_leave(config, "cancel", {"run": run.number}) or {}).get("unwritten", "")
@@ -52,6 +50,15 @@ def cancel(workflow: str, as_json: bool) -> None:
         from penstock.cli.backends import first_of
 
         raise PenstockError(f"some jobs could not be cancelled: {first_of(failed)}")
+
+
+async def _give_up(config: Config, name: str) -> None:
+    from penstock.cli.acting import acting  # slow to load
+    from penstock.core.installed import installed_parts
+
+    async with acting(config) as hand:
+        for part in installed_parts():
+            await part.give_up_run(config, hand.slurm, hand.executor, name)
 
 
 @click.command()

@@ -168,6 +168,15 @@ class Part:
         """What finds the free slots that `penstock dashboard` draws; None: it finds none."""
         return None
 
+    @staticmethod
+    def reserved_runs(config: Config, *, final: bool) -> list[dict[str, Any]]:
+        """The caller's workflows in slots that are not over (`final`: all), as `penstock status` tells of them."""
+        return []
+
+    @staticmethod
+    async def give_up_run(config: Config, reader: Reader, executor: Executor, name: str) -> None:
+        """Cancels such a workflow, with its jobs and its slots. Raises NotFound."""
+
     def begin(self, slurm: SiteConfig) -> None:
         """Slurm has answered for the first time."""
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from penstock.api import SiteConfig, Snapshot
 from penstock.config import Config
+from penstock.core.executor import Executor
 from penstock.core.findings import Finding, Trouble, Within, failed, fine
 from penstock.core.offitems import OffItem
 from penstock.core.parts import Controller, Part, Site
 from penstock.future.expected import SlotFinder
+from penstock.holding import reserved
 from penstock.holding.handing_back import bags_left, slots_left
 from penstock.holding.ledgerfile import LEDGER
 from penstock.holding.passes import Slots, Told
 from penstock.holding.requests import load_key
 from penstock.holding.reservations import pricing_rules
 from penstock.provision.shown import shown_slots
+from penstock.slurm.base import Reader
 from penstock.state.filekind import FileKind
 
 __all__ = ["SlotsPart"]
@@ -51,6 +54,16 @@ class SlotsPart(Part):
     def free_slots(config: Config) -> SlotFinder | None:
         """See `Part`."""
         return partial(shown_slots, pricing_rules(config))
+
+    @staticmethod
+    def reserved_runs(config: Config, *, final: bool) -> list[dict[str, Any]]:
+        """See `Part`."""
+        return reserved.reserved_runs(config, final=final)
+
+    @staticmethod
+    async def give_up_run(config: Config, reader: Reader, executor: Executor, name: str) -> None:
+        """See `Part`."""
+        await reserved.give_up_run(config, reader, executor, name)
 
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""

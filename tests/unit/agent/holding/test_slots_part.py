@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from factories import NODES, make_job, make_snapshot
 
+from penstock.app import App
 from penstock.config import config_of
 from penstock.core.findings import Level, Trouble
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.future.bits import NodeBits
 from penstock.future.partition import queue_for
 from penstock.future.plan import make_plan
 from penstock.holding.ledger import Ledger
 from penstock.holding.part import SlotsPart
+from penstock.provision.holding import Hold, WantedSlot
+from penstock.state.store import Store
 from penstock.upkeep.statefile import inspect
+from penstock.workflow.documents import in_slots
+from penstock.workflow.formats import parse_workflow
+from penstock.workflow.state import StageSlot
+from penstock_lab.mock.backend import virtual_cluster
 
 
 def within(call):
@@ -69,3 +78,25 @@ def test_the_dashboard_is_told_what_stays_free_at_the_configured_prices():
 def test_prices_that_are_not_installed_are_a_wrong_configuration():
     with pytest.raises(ConfigError, match="no pricing 'none'"):
         SlotsPart.free_slots(config_of({"provision": {"pricing": "none"}}))
+
+
+def ledger_config(tmp_path):
+    return config_of({"agent": {"state_dir": str(tmp_path)}, "provision": {"ledger": str(tmp_path / "ledger.db")}})
+
+
+def test_workflows_in_slots_are_told_with_what_is_held_for_each_stage(tmp_path):
+    config = ledger_config(tmp_path)
+    book = Ledger(config.provision.ledger)
+    hold = Hold(WantedSlot("w-a", "u", "lab", 2, "main", 5000.0, 600.0, "reservation", 1.0, 0.0))
+    flow = parse_workflow("name: w\nstages: [{name: a, run: date, nodes: 2, time: 10m}]", "w.yaml")
+    book.store_run(in_slots("w-1", flow, {"a": StageSlot("w-a", book.open_hold(hold))}, 0.0))
+    (told,) = SlotsPart.reserved_runs(config, final=False)
+    assert told["name"] == "w-1"
+    assert told["slots"] == {"a": hold.to_dict()}
+
+
+def test_of_a_workflow_that_is_not_there_nothing_is_given_up(tmp_path):
+    backend = virtual_cluster(start=1e9)
+    one = App(ledger_config(tmp_path), backend, backend.clock, Store(":memory:"))
+    with pytest.raises(NotFound, match="no workflow w-1"):
+        asyncio.run(SlotsPart.give_up_run(one.config, backend, one.executor, "w-1"))
