@@ -14,7 +14,6 @@ from penstock.core.offitems import OffItem
 from penstock.core.parts import Controller, Part, Site
 from penstock.future.expected import SlotFinder
 from penstock.holding import reserved
-from penstock.holding.handing_back import bags_left, slots_left
 from penstock.holding.ledgerfile import LEDGER
 from penstock.holding.passes import Slots, Told
 from penstock.holding.requests import load_key
@@ -75,6 +74,8 @@ class SlotsPart(Part):
 
     async def hand_back(self, snapshot: Snapshot, *, act: bool, drop: bool) -> list[OffItem]:
         """See `Part`."""
+        from penstock.holding.handing_back import bags_left, slots_left  # slow to load
+
         site, config = self._site, self._site.config()
         slots = await slots_left(config, site.reader, site.executor, snapshot, act=act, drop=drop)
         return [*slots, *bags_left(config)]
