@@ -15,6 +15,7 @@ from penstock.cli.runs import Shown, answered, elastic_jobs, find, in_slots, sho
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted, UserError
 from penstock.state.ownership import acts_path
+from penstock.state.pools import pool_places
 from penstock.state.store import Store
 
 __all__ = ["explain"]
@@ -117,9 +118,7 @@ def _called(run: Shown) -> str:
 
 
 def _is_pool(config: Config, name: str) -> bool:
-    from penstock.pool.folder import pools  # slow to load
-
-    return any(folder.name == name for folder in pools(config))
+    return any(place.name == name for place in pool_places(config))
 
 
 def _workflow(config: Config, subject: str) -> tuple[str, str, bool]:

@@ -14,6 +14,7 @@ import click
 from penstock.cli.times import TIME
 from penstock.config import Config
 from penstock.errors import AgentUnavailable
+from penstock.state.pools import pool_place
 from penstock.workflow.wfformat import Packing, PoolCommands
 
 __all__ = ["PackingOptions", "packing_options", "pool_commands"]
@@ -64,12 +65,10 @@ def packing_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def pool_commands(config: Config, name: str) -> PoolCommands:
     """What a job runs to work for the pool, wherever it is submitted from. AgentUnavailable if that is not open."""
-    from penstock.pool.folder import pool_folder
-
-    folder = pool_folder(config, name)
-    if folder.address() is None:
-        raise AgentUnavailable(f"pool {name!r} has no scheduler; {folder.start} starts one")
-    variable = f"PENSTOCK_POOL__FOLDER={folder.path.parent}"
+    place = pool_place(config, name)
+    if place.address() is None:
+        raise AgentUnavailable(f"pool {name!r} has no scheduler; {place.start} starts one")
+    variable = f"PENSTOCK_POOL__FOLDER={place.path.parent}"
     stage, join = (
         shlex.join(["env", variable, sys.executable, "-m", "penstock", "pool", word, "--pool", name])
         for word in ("stage", "join")

@@ -15,8 +15,8 @@ from penstock.errors import NotPermitted, UserError
 from penstock.fronts.folder import front_folder, interpreter
 from penstock.fronts.memory import cluster_name
 from penstock.fronts.path import Refused, beheaded
-from penstock.pool.folder import base_folder
 from penstock.state.ownership import acts_path
+from penstock.state.pools import pools_folder
 
 __all__ = ["front_settings", "shim"]
 
@@ -74,7 +74,7 @@ def front_settings(config: Config) -> dict[str, str]:
         "own": str(acts_path(config).parent),
         "slurm_conf": os.environ.get("SLURM_CONF", ""),
         "cluster": cluster_name(os.environ),
-        "pools": str(base_folder(config)),
+        "pools": str(pools_folder(config)),
         "pool_partition": config.pool.partition,
         "pool_below": "" if config.pool.below is None else str(config.pool.below / 60),
     }

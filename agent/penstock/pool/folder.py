@@ -6,78 +6,46 @@ must be on a file system that the nodes share, as a state folder in a home is.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
-import os
-import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from penstock.config import Config
-from penstock.errors import AgentUnavailable, NotPermitted, StoreError, UserError
 from penstock.host.files import replace
-from penstock.state.ownership import denied, own_folder
+from penstock.state.ownership import denied
+from penstock.state.pools import PoolPlace, SchedulerAddress, pool_place, pool_places
 
-__all__ = ["PoolFolder", "SchedulerAddress", "base_folder", "pool_folder", "pools"]
+__all__ = ["PoolFolder", "pool_folder", "pools"]
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _VALID: Final = datetime.timedelta(days=3650)
 _SKEW: Final = datetime.timedelta(days=2)
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerAddress:
-    """Where the scheduler is: `url` for Dask, `host` and `pid` for people; `started` in seconds of its clock."""
-
-    url: str
-    host: str
-    pid: int
-    started: float
-
-
 def pool_folder(config: Config, name: str) -> PoolFolder:
     """The folder of the pool of this name. Raises UserError for a name that cannot be one."""
-    if not _NAME.fullmatch(name):
-        raise UserError(f"pool {name[:60]!r}: a name is 1 to 40 of A-Z a-z 0-9 _ . - and begins with a letter or digit")
-    return PoolFolder(name, base_folder(config) / name)
+    return PoolFolder(name, pool_place(config, name).path)
 
 
 def pools(config: Config) -> Iterator[PoolFolder]:
     """Those that there are."""
-    with contextlib.suppress(OSError):
-        for path in sorted(base_folder(config).iterdir()):
-            if (path / "key.pem").exists():
-                yield PoolFolder(path.name, path)
+    return (PoolFolder(place.name, place.path) for place in pool_places(config))
 
 
-def base_folder(config: Config) -> Path:
-    """Where the folders of all pools are."""
-    return config.pool.folder or own_folder(config) / "pools"
-
-
-class PoolFolder:
+class PoolFolder(PoolPlace):
     """See the module's text."""
 
     def __init__(self, name: str, path: Path) -> None:
-        self.name = name
-        self.path = path
+        super().__init__(name, path)
         self.certificate = path / "cert.pem"
-        self.key = path / "key.pem"
         self.journal = path / "tasks.jsonl"
         self.output = path / "output"
         self.log = path / "scheduler.log"
         self.demand = path / "demand.json"
         self.wanted = path / "auto.json"  # somebody wants to know the demand
         self.leaving = path / "leaving.json"  # jobs whose members are to leave
-        self._address = path / "address.json"
-
-    @property
-    def start(self) -> str:
-        """The command that starts its scheduler, for a message."""
-        return f"`penstock pool start --pool {self.name}`"
 
     def make(self) -> None:
         """Make what is missing, with a certificate of the pool's own. Raises StoreError, NotPermitted."""
@@ -92,31 +60,6 @@ class PoolFolder:
                 replace(self.key, key)
         except OSError as e:
             raise denied(self.path, e, f"{self.path} cannot be made") from e
-
-    def check(self) -> None:
-        """Raise unless it is there and nobody but the caller can look into it."""
-        try:
-            found = self.path.stat()
-        except FileNotFoundError:
-            raise AgentUnavailable(
-                f"there is no pool {self.name!r} in {self.path.parent}; {self.start} makes one"
-            ) from None
-        except OSError as e:
-            raise NotPermitted(f"{self.path}: {e.strerror}") from None
-        if found.st_uid != os.geteuid():
-            raise NotPermitted(f"{self.path}: belongs to another user: a pool runs tasks as its owner only")
-        if found.st_mode & 0o077:
-            raise NotPermitted(f"{self.path}: others can look into it, and with it into the pool's key: chmod 700 it")
-
-    def address(self) -> SchedulerAddress | None:
-        """Where its scheduler is; None: it was stopped, or never started. Raises as `check`, and StoreError."""
-        self.check()
-        try:
-            return SchedulerAddress(**json.loads(self._address.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, TypeError) as e:
-            raise StoreError(f"{self._address}: cannot be read: {e}") from e
 
     def publish(self, address: SchedulerAddress) -> None:
         """Say where the scheduler is."""

@@ -26,13 +26,14 @@ from penstock.host.logs import get_logger
 from penstock.pool import link, report
 from penstock.pool.dasktasks import DaskScheduler
 from penstock.pool.demand import Announcements, Demand, batch_of_dict
-from penstock.pool.folder import PoolFolder, SchedulerAddress
+from penstock.pool.folder import PoolFolder
 from penstock.pool.journal import Journal
 from penstock.pool.machine import Kill, Machine, SignalAttempt, StartAttempt
 from penstock.pool.model import AttemptOutcome, Capacity, PoolMember, PoolTask, TaskPhase, task_to_dict
 from penstock.pool.placement import PoolPlacement
 from penstock.pool.taskjson import task_from_dict
 from penstock.pool.upkeep import PoolRetention, Upkeep
+from penstock.state.pools import SchedulerAddress
 
 __all__ = ["PoolDoor", "PoolScheduler"]
 
@@ -122,9 +123,8 @@ class PoolScheduler(SchedulerPlugin):
         )
         self._scheduler.add_plugin(self)
         await self._scheduler
-        address = SchedulerAddress(self._scheduler.address, socket.gethostname(), os.getpid(), time.time())
-        self.folder.publish(address)
-        _log.info("the pool is open", pool=self.folder.name, address=address.url)
+        self.folder.publish(SchedulerAddress(self._scheduler.address, socket.gethostname(), os.getpid(), time.time()))
+        _log.info("the pool is open", pool=self.folder.name, address=self._scheduler.address)
         regular = [asyncio.create_task(one()) for one in (self._regularly, self._keep_up)]
         try:
             for door in self._doors:

@@ -19,9 +19,10 @@ from typing import Final
 from penstock.errors import AgentUnavailable
 from penstock.pool import link
 from penstock.pool.allocation import scratch_prefix
-from penstock.pool.folder import PoolFolder, SchedulerAddress
+from penstock.pool.folder import PoolFolder
 from penstock.pool.holding import HeldTasks, Terms
 from penstock.pool.service import CONNECT, Service
+from penstock.state.pools import SchedulerAddress
 
 __all__ = ["Terms", "work"]
 

@@ -16,7 +16,8 @@ from penstock.autoalloc.order import AutoOrder, AutoState, read_state, write_sta
 from penstock.config import config_of
 from penstock.core.executor import Executor
 from penstock.pool.demand import Demand, TaskBatch
-from penstock.pool.folder import PoolFolder, SchedulerAddress
+from penstock.pool.folder import PoolFolder
+from penstock.state.pools import SchedulerAddress
 from penstock.state.store import Store
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
