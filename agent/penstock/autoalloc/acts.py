@@ -8,10 +8,11 @@ from pathlib import Path
 
 from penstock.api import Decision, JobSpec, Reason, Verb
 from penstock.autoalloc.choose import AllocationShape
-from penstock.autoalloc.order import POOL_JOBS, AutoAllocation, AutoOrder
+from penstock.autoalloc.order import AutoAllocation, AutoOrder
 from penstock.core.acts import KnownJob, SubmitJob
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.pool.folder import PoolFolder
+from penstock.state.pools import POOL_JOBS
 
 __all__ = ["AutoActs", "allocation_spec"]
 

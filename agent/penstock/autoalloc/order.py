@@ -19,10 +19,7 @@ from penstock.errors import StoreError
 from penstock.host.files import locked, replace
 from penstock.pool.folder import PoolFolder
 
-__all__ = ["POOL_JOBS", "AutoAllocation", "AutoOrder", "AutoState", "forget", "held_alone", "read_state", "write_state"]
-
-POOL_JOBS: Final = "penstock-pool-"
-"""How the names of jobs begin that are got for a pool; the name of the pool follows."""
+__all__ = ["AutoAllocation", "AutoOrder", "AutoState", "forget", "held_alone", "read_state", "write_state"]
 
 _VERSION: Final = 1
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.api import AccountingRecord, plural
-from penstock.autoalloc.order import POOL_JOBS
 from penstock.cli.backends import backend_of
 from penstock.cli.used_memory import UsedMemory, megabytes, used_memory
 from penstock.config import Config
 from penstock.provision.advice import JobKind, PastRuns, advise, kind_name, past_runs, runs_needed
 from penstock.provision.memory import PastMemory, advise_memory, past_memory
+from penstock.state.pools import POOL_JOBS
 from penstock.values.durations import duration_text
 from penstock.workflow.asks import megabytes as asked_megabytes
 from penstock.workflow.model import Stage, Workflow
