@@ -10,7 +10,9 @@ from penstock.autoalloc.feeds import PoolFeeds
 from penstock.autoalloc.passes import WaitSource
 from penstock.config import Config
 from penstock.core.extensions import PLACEMENTS
+from penstock.core.findings import Finding, Within
 from penstock.core.parts import Controller, Part, Site
+from penstock.pool.checks import pool_checks
 
 __all__ = ["PoolsPart"]
 
@@ -28,6 +30,11 @@ class PoolsPart(Part):
     def check(config: Config) -> None:
         """See `Part`."""
         PLACEMENTS.make(config.pool.placement)
+
+    @staticmethod
+    def checks(config: Config, within: Within) -> Iterable[Finding]:
+        """See `Part`."""
+        return pool_checks(config, within)
 
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""

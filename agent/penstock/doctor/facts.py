@@ -110,8 +110,6 @@ class SiteFacts:
     address: AgentAddress | Trouble
     mpi: Mpi | Trouble
     probe: Probe | Trouble | None
-    pool_missing: tuple[str, ...]
-    pool_folder: Folder | Trouble
     pyslurm: str | Trouble | None
     """The version that fits; None when it is not installed."""
     services: Services

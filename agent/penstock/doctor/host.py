@@ -11,7 +11,6 @@ from penstock.core.findings import Finding, Folder, Trouble, failed, fine, note,
 from penstock.doctor.facts import SiteFacts
 from penstock.doctor.reach import check_reach
 from penstock.host.filesystems import is_network, is_volatile
-from penstock.pool.extra import INSTALL
 from penstock.values.rest_address import RestAddress
 
 __all__ = ["check_host"]
@@ -40,8 +39,6 @@ def check_host(facts: SiteFacts) -> Iterator[Finding]:
     yield _view(facts)
     yield _pyslurm(facts)
     yield _rest(facts)
-    yield _pool(facts)
-    yield _pool_folder(facts)
     yield from facts.part_findings
     yield _limits(facts)
     yield _notify(facts)
@@ -272,13 +269,6 @@ def _rest(facts: SiteFacts) -> Finding:
     return fine("rest", f"{spoken}; Slurm's commands do what it cannot")
 
 
-def _pool(facts: SiteFacts) -> Finding:
-    if facts.pool_missing:
-        missing = ", ".join(facts.pool_missing)
-        return failed("pool-packages", f"not installed: {missing}", f"{INSTALL}, if you want pools of tasks")
-    return fine("pool-packages", "Dask's distributed and the packages that it needs are installed")
-
-
 def _limits(facts: SiteFacts) -> Finding:
     limits = facts.config.limits
     caps = [
@@ -328,16 +318,3 @@ def _notify(facts: SiteFacts) -> Finding:
             "set `messages.mail` or another channel",
         )
     return fine("notify", facts.messages)
-
-
-def _pool_folder(facts: SiteFacts) -> Finding:
-    change = "set `pool.folder` to a folder that the compute nodes see (such as one in your home)"
-    if isinstance(facts.pool_folder, Trouble):
-        return failed("pool-folder", facts.pool_folder.why, change)
-    folder = facts.pool_folder
-    if not folder.writable:
-        return failed("pool-folder", f"{facts.user} cannot write to {folder.path}", change)
-    if not is_network(folder.kind):
-        text = f"{folder.path} is on {folder.kind} ({folder.mount}): members on other hosts may not find the pool"
-        return note("pool-folder", text, change)
-    return fine("pool-folder", f"{folder.path} is on {folder.kind} ({folder.mount})")

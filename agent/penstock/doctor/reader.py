@@ -48,7 +48,6 @@ from penstock.host.logins import login
 from penstock.ipc.address import advertised_host
 from penstock.ipc.client import ask_agent
 from penstock.messages.channels import Undelivered, channels_of, read_secret
-from penstock.pool.extra import missing as pool_missing
 from penstock.slurm.base import Reader
 from penstock.slurm.budget import Metered
 from penstock.slurm.commands import PROGRAMS
@@ -58,7 +57,6 @@ from penstock.slurm.rest import NotOffered, RestBackend
 from penstock.state.leadership import is_shared
 from penstock.state.lease.files import published
 from penstock.state.ownership import is_readable, own_folder
-from penstock.state.pools import pools_folder
 from penstock.state.reading import describe
 from penstock.state.store import TICKED, Store
 
@@ -108,8 +106,6 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
         address=_within(limit, lambda: _address(config)),
         mpi=_mpi(limit),
         probe=_probe() if with_mpi else None,
-        pool_missing=pool_missing(),
-        pool_folder=_within(limit, lambda: folder_at(pools_folder(config))),
         services=_services(limit),
         messages=_within(limit, lambda: _messages(config)),
         part_findings=_part_findings(config, limit),

@@ -75,12 +75,14 @@ IDEAL = SiteFacts(
     address=AgentAddress("login1", ("10.0.0.1",)),
     mpi=Mpi("4.1.2", "MPICH Version: 5.0.2", "/usr/bin/mpiexec", ("merge", "replace", "restart")),
     probe=Probe(("merge", "replace", "restart")),
-    pool_missing=(),
-    pool_folder=HOME,
     pyslurm="24.11.0",
     services=Services(user_manager=True, lingers=True, unit="active", crontab=True),
     messages="mail by /usr/sbin/sendmail",
-    part_findings=(fine("request-key", "signed requests are written to /srv/requests"),),
+    part_findings=(
+        fine("pool-packages", "Dask's distributed and the packages that it needs are installed"),
+        fine("pool-folder", "/home is on nfs4 (/home)"),
+        fine("request-key", "signed requests are written to /srv/requests"),
+    ),
     requests={"squeue": 1, "scontrol show": 2},
     seconds=0.4,
 )
@@ -115,7 +117,7 @@ def test_on_an_ideal_site_everything_works():
 
 def test_a_feature_of_a_part_that_is_not_installed_is_not_told():
     facts = replace(IDEAL, part_findings=())
-    assert outcomes(IDEAL).keys() - outcomes(facts).keys() == {"hold-request"}
+    assert outcomes(IDEAL).keys() - outcomes(facts).keys() == {"pool", "hold-request"}
 
 
 def test_no_slurm_at_all():
