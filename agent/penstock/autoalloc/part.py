@@ -9,10 +9,11 @@ from penstock.api import SiteConfig
 from penstock.autoalloc.feeds import PoolFeeds
 from penstock.autoalloc.passes import WaitSource
 from penstock.config import Config
-from penstock.core.extensions import PLACEMENTS
+from penstock.core.extensions import ExtensionPoint
 from penstock.core.findings import Finding, Within
 from penstock.core.parts import Controller, Part, Site
 from penstock.pool.checks import pool_checks
+from penstock.pool.placement import PLACEMENTS
 
 __all__ = ["PoolsPart"]
 
@@ -35,6 +36,11 @@ class PoolsPart(Part):
     def checks(config: Config, within: Within) -> Iterable[Finding]:
         """See `Part`."""
         return pool_checks(config, within)
+
+    @staticmethod
+    def extension_points() -> Iterable[ExtensionPoint]:
+        """See `Part`."""
+        return (PLACEMENTS,)
 
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from penstock.core.extensions import AFFINITIES
+from typing import Final
+
+from penstock.core.extensions import ExtensionPoint
+from penstock.errors import UserError
 from penstock.select.consumables import Metric
 from penstock.select.ranking import Affinity
 
-__all__ = ["affinity_named"]
+__all__ = ["AFFINITIES", "affinity_named"]
+
+AFFINITIES: Final = ExtensionPoint(
+    "penstock.affinity",
+    "affinity",
+    "--metric",
+    {
+        "ttc": "penstock.select.ranking:Sooner",
+        "cost": "penstock.select.ranking:Cheaper",
+        "energy": "penstock.select.ranking:Frugal",
+    },
+    UserError,
+    "`penstock select --metric`",
+)
 
 
 def affinity_named(name: str) -> Affinity:

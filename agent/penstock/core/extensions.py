@@ -1,4 +1,4 @@
-"""Every place where Penstock can be extended, and the one way in which what is there is found.
+"""The places where Penstock can be extended, and the one way in which what is there is found.
 
 An extension is a class or a function in a package of yours, named in that package's metadata under the entry point of
 its kind:
@@ -6,8 +6,9 @@ its kind:
     [project.entry-points."penstock.policies"]
     patient = "my_package:Patient"
 
-Those that come with Penstock are found the same way, but listed here, so that a checkout on PYTHONPATH works as well as
-what is installed; nobody else's can take the name of one of them. docs/extending.md has a whole example of each kind.
+Those that come with Penstock are found the same way, but listed with their place, so that a checkout on PYTHONPATH
+works as well as what is installed; nobody else's can take the name of one of them. The core's points are here, parts
+have others (`Part.extension_points`), and `core/installed.py` knows all. docs/extending.md has a whole example of each.
 An extension runs with the rights of who uses it, which for most of them are the agent's.
 """
 
@@ -21,13 +22,10 @@ from typing import Any, Final
 from penstock.errors import ConfigError, UserError
 
 __all__ = [
-    "AFFINITIES",
     "BACKENDS",
     "CHANNELS",
-    "PLACEMENTS",
     "POINTS",
     "POLICIES",
-    "PRICING",
     "STRATEGIES",
     "ExtensionPoint",
 ]
@@ -115,24 +113,6 @@ STRATEGIES: Final = ExtensionPoint(
     UserError,
     "`workflows.strategy`, `--strategy`",
 )
-PLACEMENTS: Final = ExtensionPoint(
-    "penstock.placement", "placement", "`pool.placement`", {"pack": "penstock.pool.placement:Pack"}
-)
-PRICING: Final = ExtensionPoint(
-    "penstock.pricing", "pricing", "`provision.pricing`", {"paper": "penstock.provision.pricing:PaperPricing"}
-)
-AFFINITIES: Final = ExtensionPoint(
-    "penstock.affinity",
-    "affinity",
-    "--metric",
-    {
-        "ttc": "penstock.select.ranking:Sooner",
-        "cost": "penstock.select.ranking:Cheaper",
-        "energy": "penstock.select.ranking:Frugal",
-    },
-    UserError,
-    "`penstock select --metric`",
-)
 BACKENDS: Final = ExtensionPoint(
     "penstock.backends",
     "backend",
@@ -155,4 +135,5 @@ CHANNELS: Final = ExtensionPoint(
     },
 )
 
-POINTS: Final = (POLICIES, STRATEGIES, PLACEMENTS, PRICING, AFFINITIES, BACKENDS, CHANNELS)
+POINTS: Final = (POLICIES, STRATEGIES, BACKENDS, CHANNELS)
+"""Those of the core."""

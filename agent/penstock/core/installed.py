@@ -10,9 +10,10 @@ from functools import cache
 from importlib import import_module
 from typing import Final
 
+from penstock.core.extensions import POINTS, ExtensionPoint
 from penstock.core.parts import Part
 
-__all__ = ["installed_parts"]
+__all__ = ["extension_points", "installed_parts"]
 
 _PLACES: Final = ("penstock.autoalloc.part:PoolsPart", "penstock.holding.part:SlotsPart")
 
@@ -25,3 +26,8 @@ def installed_parts() -> tuple[type[Part], ...]:
         module, _, name = place.partition(":")
         found.append(getattr(import_module(module), name))
     return tuple(found)
+
+
+def extension_points() -> tuple[ExtensionPoint, ...]:
+    """Every place where Penstock can be extended: those of the core, then those of each part that is installed."""
+    return (*POINTS, *(point for part in installed_parts() for point in part.extension_points()))

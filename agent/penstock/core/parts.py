@@ -15,6 +15,7 @@ from penstock.api import Decision, Geometry, SiteConfig, Snapshot
 from penstock.config import Config
 from penstock.core.callers import Callers
 from penstock.core.executor import Executor
+from penstock.core.extensions import ExtensionPoint
 from penstock.core.families import Family
 from penstock.core.findings import Finding, Within
 from penstock.core.observe import Observer
@@ -176,6 +177,11 @@ class Part:
     @staticmethod
     async def give_up_run(config: Config, reader: Reader, executor: Executor, name: str) -> None:
         """Cancels such a workflow, with its jobs and its slots. Raises NotFound."""
+
+    @staticmethod
+    def extension_points() -> Iterable[ExtensionPoint]:
+        """The places where what it does can be extended."""
+        return ()
 
     def begin(self, slurm: SiteConfig) -> None:
         """Slurm has answered for the first time."""

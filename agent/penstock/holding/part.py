@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any, ClassVar
 
 from penstock.api import SiteConfig, Snapshot
+from penstock.broker.affinities import AFFINITIES
 from penstock.config import Config
 from penstock.core.executor import Executor
+from penstock.core.extensions import ExtensionPoint
 from penstock.core.findings import Finding, Trouble, Within, failed, fine
 from penstock.core.offitems import OffItem
 from penstock.core.parts import Controller, Part, Site
@@ -17,7 +19,7 @@ from penstock.holding import reserved
 from penstock.holding.ledgerfile import LEDGER
 from penstock.holding.passes import Slots, Told
 from penstock.holding.requests import load_key
-from penstock.holding.reservations import pricing_rules
+from penstock.holding.reservations import PRICING, pricing_rules
 from penstock.provision.shown import shown_slots
 from penstock.slurm.base import Reader
 from penstock.state.filekind import FileKind
@@ -63,6 +65,11 @@ class SlotsPart(Part):
     async def give_up_run(config: Config, reader: Reader, executor: Executor, name: str) -> None:
         """See `Part`."""
         await reserved.give_up_run(config, reader, executor, name)
+
+    @staticmethod
+    def extension_points() -> Iterable[ExtensionPoint]:
+        """See `Part`."""
+        return (PRICING, AFFINITIES)
 
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""

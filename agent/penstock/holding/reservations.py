@@ -19,7 +19,7 @@ from typing import Final
 from penstock.api import Snapshot
 from penstock.config import Config
 from penstock.core.executor import Executor
-from penstock.core.extensions import PRICING
+from penstock.core.extensions import ExtensionPoint
 from penstock.core.viewing import take_snapshot
 from penstock.errors import NotNow, NotPermitted
 from penstock.holding.fitting import unfit
@@ -36,10 +36,13 @@ from penstock.slurm.base import Reader
 from penstock.state.ownership import denied, ledger_path
 from penstock.workflow.state import WorkflowRun
 
-__all__ = ["LEAD", "Reservations", "pricing_rules"]
+__all__ = ["LEAD", "PRICING", "Reservations", "pricing_rules"]
 
 LEAD: Final = 10.0
 """Seconds that making a reservation may take."""
+PRICING: Final = ExtensionPoint(
+    "penstock.pricing", "pricing", "`provision.pricing`", {"paper": "penstock.provision.pricing:PaperPricing"}
+)
 _LOOK: Final = 0.1
 
 

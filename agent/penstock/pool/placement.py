@@ -15,10 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
+from penstock.core.extensions import ExtensionPoint
 from penstock.pool.model import PoolMember, PoolTask
 
-__all__ = ["Load", "MemberRoom", "Pack", "PoolPlacement", "TaskGroup", "TaskShape", "shape_of"]
+__all__ = ["PLACEMENTS", "Load", "MemberRoom", "Pack", "PoolPlacement", "TaskGroup", "TaskShape", "shape_of"]
 
+PLACEMENTS: Final = ExtensionPoint(
+    "penstock.placement", "placement", "`pool.placement`", {"pack": "penstock.pool.placement:Pack"}
+)
 _FUZZ: Final = 1e-9
 
 

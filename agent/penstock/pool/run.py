@@ -7,8 +7,8 @@ import signal
 from collections.abc import Sequence
 
 from penstock.config import Config
-from penstock.core.extensions import PLACEMENTS
 from penstock.pool.folder import PoolFolder
+from penstock.pool.placement import PLACEMENTS
 from penstock.pool.scheduler import PoolDoor, PoolScheduler
 from penstock.pool.upkeep import PoolRetention
 

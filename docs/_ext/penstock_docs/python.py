@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
-from penstock.core.extensions import POINTS
+from penstock.core.installed import extension_points
 from penstock_docs.markdown import prose
 
 __all__ = ["dmr_api", "plug_ins", "words"]
@@ -69,8 +69,10 @@ _SHOWN: Mapping[str, _Shown] = {
 def plug_ins() -> str:
     """Every extension point: where it is named, its module's manual, its protocol and the values it is given."""
     parts = [_PLUG_INS]
-    for point in POINTS:
-        title, name, shown = _SHOWN[point.noun]
+    points = {point.noun: point for point in extension_points()}
+    assert points.keys() == _SHOWN.keys()
+    for noun, (title, name, shown) in _SHOWN.items():
+        point = points[noun]
         chosen = point.chosen or point.key
         parts.append(f"## {title}\n\nEntry point `{point.group}`, chosen by {chosen}. Module `{name}`.")
         if name != "penstock.api":

@@ -23,13 +23,15 @@ from penstock.app import check
 from penstock.cli.select import select
 from penstock.config import config_of, load
 from penstock.core.backends import make_backend
-from penstock.core.extensions import BACKENDS, CHANNELS, PLACEMENTS, POINTS
+from penstock.core.extensions import BACKENDS, CHANNELS
+from penstock.core.installed import extension_points
 from penstock.holding.reservations import pricing_rules
 from penstock.malleable.part import make_policy
 from penstock.messages.events import Event
 from penstock.messages.messenger import Courier, Messenger
 from penstock.pool.machine import Machine
 from penstock.pool.model import Capacity, PoolMember, PoolTask
+from penstock.pool.placement import PLACEMENTS
 from penstock.provision.live import from_snapshot
 from penstock.provision.pricing import quote_all
 from penstock.state.store import Store
@@ -61,17 +63,20 @@ def mine(installed) -> dict[str, dict[str, str]]:
 def test_the_page_has_every_extension_point_and_what_comes_with_penstock():
     text = outside_blocks(PAGE)
     rows = re.findall(r"^\| \[(\w+)\]\(#(\w+)\) \| .* \| `([\w.]+)` \| (.*) \| (.*) \|$", text, re.MULTILINE)
-    assert len(rows) == len(POINTS)
-    for (noun, anchor, group, chosen, own), point in zip(rows, POINTS, strict=True):
-        assert (noun, anchor, group) == (point.noun, point.noun, point.group)
+    points = {point.noun: point for point in extension_points()}
+    assert {noun for noun, *_ in rows} == points.keys()
+    for noun, anchor, group, chosen, own in rows:
+        point = points[noun]
+        assert (anchor, group) == (point.noun, point.group)
         assert chosen == (point.chosen or point.key)
         assert re.findall(r"`([\w-]+)`", own) == [*point.own]
-    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == [point.noun.capitalize() for point in POINTS]
+    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == [noun.capitalize() for noun, *_ in rows]
 
 
 def test_the_page_has_an_example_of_each_which_is_found(mine):
-    assert [*mine] == [point.group for point in POINTS]
-    for point in POINTS:
+    points = extension_points()
+    assert {*mine} == {point.group for point in points}
+    for point in points:
         (name,) = mine[point.group]
         assert point.names() == (*point.own, *sorted({name, *(n for n in point.found() if n not in point.own)}))
         assert point.load(name).__module__ == f"mysite.{point.noun}"
@@ -204,9 +209,9 @@ def test_the_channel_writes_events_into_its_file(tmp_path):
 _LOAD_ALL = """
 import sys
 from importlib.metadata import distributions, entry_points
-from penstock.core.extensions import POINTS
+from penstock.core.installed import extension_points
 assert not [d.name for d in distributions() if d.name.startswith("penstock")]
-for point in POINTS:
+for point in extension_points():
     assert not entry_points(group=point.group)
     for name in point.own:
         point.load(name)
@@ -234,4 +239,4 @@ def test_a_checkout_on_the_path_has_all_that_comes_with_penstock(tmp_path):
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [" ".join([point.noun, *point.own]) for point in POINTS]
+    assert done.stdout.splitlines() == [" ".join([point.noun, *point.own]) for point in extension_points()]

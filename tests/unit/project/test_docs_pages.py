@@ -28,7 +28,7 @@ from penstock.broker.resources import read_resources
 from penstock.broker.site import read_site
 from penstock.broker.tasks import read_bags
 from penstock.config import load
-from penstock.core.extensions import POINTS
+from penstock.core.installed import extension_points
 from penstock.elastic.model import read_elastic
 from penstock.pool.taskfile import read_tasks
 from penstock.provision.queuefile import parse_queue
@@ -113,7 +113,7 @@ def test_json_is_taken_by_what_reads_it(block, tmp_path):
 @of("toml")
 def test_toml_names_entry_points_that_are_looked_for(block):
     groups = tomllib.loads(block.text).get("project", {}).get("entry-points", {})
-    assert set(groups) <= {point.group for point in POINTS}
+    assert set(groups) <= {point.group for point in extension_points()}
 
 
 @of("python")

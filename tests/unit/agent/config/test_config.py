@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from penstock.app import App, serve
 from penstock.cli import cli
 from penstock.config import DEFAULT, Config, config_of, find, load, origins, schema, values_of
-from penstock.core import extensions
 from penstock.core.backends import make_backend
+from penstock.core.installed import extension_points
 from penstock.core.metrics import Metrics
 from penstock.core.reloading import taken_over
 from penstock.doctor.reader import _trouble, read_facts
@@ -522,7 +522,7 @@ def test_a_reload_of_a_wrong_file_keeps_the_old_configuration(app, file, text):
 @pytest.fixture
 def broken(installed):
     """An installed package whose extensions cannot be imported, one of each kind."""
-    installed({point.group: {"broken": "no_such_module:It"} for point in extensions.POINTS})
+    installed({point.group: {"broken": "no_such_module:It"} for point in extension_points()})
 
 
 @pytest.mark.usefixtures("broken")

@@ -7,9 +7,9 @@ import shutil
 import psutil
 import pytest
 
-from penstock.core.extensions import PLACEMENTS
 from penstock.errors import ConfigError, UserError
 from penstock.pool.allocation import capacity_here, in_step, seconds_left, spread_command
+from penstock.pool.placement import PLACEMENTS
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "3", "SLURM_JOB_CPUS_PER_NODE": "16(x2),8"}
 
