@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from shutil import which
+from typing import Protocol
 
 from penstock.config import Config
 from penstock.core.extensions import BACKENDS
@@ -14,12 +16,36 @@ from penstock.host.logins import login
 from penstock.host.logs import get_logger
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, RequestBudget
-from penstock.slurm.commands import PROGRAMS
+from penstock.slurm.commands import PROGRAMS, CommandRunner
 from penstock.values.rest_address import RestAddress
 
-__all__ = ["auto", "cli", "make_backend", "pyslurm", "rest", "why_no_commands"]
+__all__ = [
+    "PyslurmExtension",
+    "auto",
+    "cli",
+    "make_backend",
+    "pyslurm",
+    "pyslurm_extension",
+    "request_budget",
+    "rest",
+    "why_no_commands",
+]
 
 _log = get_logger(__name__)
+
+
+class PyslurmExtension(Protocol):
+    """What the distribution penstock-pyslurm gives: `pyslurm` under the entry point of `BACKENDS`."""
+
+    def __call__(self, config: Config, fallback: Callable[[str], None] | None = None) -> Backend:
+        """Slurm by pyslurm. If that does not fit this Slurm, `fallback` is told why, once, and the commands serve;
+        without it the first call raises ConfigError."""
+        ...
+
+    async def version(self, runner: CommandRunner, slurm: tuple[int, ...] | None, limit: float) -> str:
+        """The version of the pyslurm that is installed. It fits this release of `slurm` (None: not known which that
+        is). Raises PenstockError where it does not, or does not start within `limit` seconds."""
+        ...
 
 
 def make_backend(config: Config) -> Backend:
@@ -33,14 +59,15 @@ def cli(config: Config) -> Backend:
     from penstock.slurm.cli import CliBackend
 
     merges = config.malleable.merge_releases
-    return CliBackend(timeout=config.slurm.timeout, budget=_budget(config), merge_releases=merges)
+    return CliBackend(timeout=config.slurm.timeout, budget=request_budget(config), merge_releases=merges)
 
 
 def pyslurm(config: Config) -> Backend:
     """Slurm by pyslurm, which has to be there."""
-    if not _installed():
+    extension = pyslurm_extension()
+    if extension is None:
         raise ConfigError("`slurm.backend: pyslurm`, but pyslurm is not installed (`pip install penstock[pyslurm]`)")
-    return _by_pyslurm(config)
+    return extension(config)
 
 
 def rest(config: Config) -> Backend:
@@ -69,7 +96,7 @@ def rest(config: Config) -> Backend:
         default_partition=section.default_partition,
         user=user,
         timeout=config.slurm.timeout,
-        budget=_budget(config),
+        budget=request_budget(config),
         merge_releases=config.malleable.merge_releases,
     )
 
@@ -86,22 +113,29 @@ def why_no_commands(config: Config) -> str:
 
 def auto(config: Config) -> Backend:
     """Slurm by pyslurm where one is there that fits, else by the commands."""
-    if _installed():
-        return _by_pyslurm(config, _tell_fallback)
+    extension = pyslurm_extension()
+    if extension is not None:
+        return extension(config, _tell_fallback)
     _tell_fallback("pyslurm is not installed")
     return cli(config)
 
 
-def _by_pyslurm(config: Config, fallback: Callable[[str], None] | None = None) -> Backend:
-    from penstock.slurm.pyslurm import PyslurmBackend
+def pyslurm_extension() -> PyslurmExtension | None:
+    """The backend that penstock-pyslurm gives; None where that, or pyslurm, is not installed. Raises ConfigError."""
+    if find_spec("pyslurm") is None:  # which is only looked for: importing it may end the process
+        return None
+    entry = next(iter(entry_points(group=BACKENDS.group, name="pyslurm")), None)
+    if entry is None:
+        return None
+    try:
+        extension: PyslurmExtension = entry.load()
+    except Exception as e:
+        raise BACKENDS.broken("pyslurm", e) from e
+    return extension
 
-    merges = config.malleable.merge_releases
-    return PyslurmBackend(
-        fallback=fallback, timeout=config.slurm.timeout, budget=_budget(config), merge_releases=merges
-    )
 
-
-def _budget(config: Config) -> RequestBudget:
+def request_budget(config: Config) -> RequestBudget:
+    """How often Slurm may be asked, as the configuration says it."""
     slurm = config.slurm
     return RequestBudget(
         BudgetLimits(
@@ -112,11 +146,6 @@ def _budget(config: Config) -> RequestBudget:
             slurm.user_submissions_per_hour,
         )
     )
-
-
-def _installed() -> bool:
-    # Only looked for: importing it may end the process.
-    return find_spec("pyslurm") is not None
 
 
 def _tell_fallback(why: str) -> None:

@@ -25,7 +25,7 @@ from typing import Final, Literal, TypeVar
 from dmr import credential, launch, quirks
 from penstock.api import JobSpec, Owner, OwnerLimits, Partition, SiteConfig, plural
 from penstock.config import Config, config_of, find, load
-from penstock.core.backends import make_backend
+from penstock.core.backends import make_backend, pyslurm_extension
 from penstock.core.extensions import POLICIES
 from penstock.core.findings import Finding, Folder, Trouble
 from penstock.core.folders import folder_at
@@ -51,7 +51,6 @@ from penstock.messages.channels import Undelivered, channels_of, read_secret
 from penstock.slurm.base import Reader
 from penstock.slurm.budget import Metered
 from penstock.slurm.commands import PROGRAMS
-from penstock.slurm.pyslurm_link import PyslurmLink, Unfit, misfit
 from penstock.slurm.queries import CliQueries
 from penstock.slurm.rest import NotOffered, RestBackend
 from penstock.state.leadership import is_shared
@@ -274,19 +273,12 @@ async def _rest(backend: Reader, limit: float) -> RestSpoken | Trouble | None:
 
 
 async def _pyslurm(backend: Reader, site: SiteConfig | None, limit: float) -> str | Trouble | None:
-    """In a process of its own, as the agent has it: importing a pyslurm that does not fit may end Python."""
-    if find_spec("pyslurm") is None or not isinstance(backend, CliQueries) or isinstance(backend, RestBackend):
+    extension = _tried(pyslurm_extension)
+    if isinstance(extension, Trouble):
+        return extension
+    if extension is None or not isinstance(backend, CliQueries) or isinstance(backend, RestBackend):
         return None
-    link = PyslurmLink(backend.runner)
-    try:
-        versions = await link.start(limit)
-    except (Unfit, PenstockError) as error:
-        return Trouble(str(error))
-    finally:
-        await link.end()
-    if site is not None and (why := misfit(versions, site.version)):
-        return Trouble(why)
-    return versions.pyslurm
+    return await _answered(extension.version(backend.runner, None if site is None else site.version, limit), limit)
 
 
 # -- this host -------------------------------------------------------------------------------------------------------

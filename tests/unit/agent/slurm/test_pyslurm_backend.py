@@ -6,13 +6,14 @@ A stand-in named pyslurm is found by the process that loads it, and a stand-in f
 import asyncio
 import re
 import textwrap
+from importlib.metadata import EntryPoint
 
 import pytest
 import structlog
 
 from penstock.api import JobSpec
 from penstock.config import config_of
-from penstock.core.backends import make_backend
+from penstock.core.backends import make_backend, pyslurm_extension
 from penstock.errors import (
     ConfigError,
     Infeasible,
@@ -25,6 +26,7 @@ from penstock.errors import (
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.parse import ParseError
 from penstock.slurm.pyslurm import PyslurmBackend
+from penstock.slurm.pyslurm_extension import extension
 from penstock.slurm.pyslurm_link import Versions, misfit
 from penstock.slurm.pyslurm_records import (
     job_from_values,
@@ -276,6 +278,46 @@ def test_the_configured_backend(monkeypatch):
     assert made("cli", False) == "CliBackend"
     with pytest.raises(ConfigError, match=r"pyslurm is not installed.*penstock\[pyslurm\]"):
         made("pyslurm", False)
+
+
+def test_without_its_distribution_pyslurm_counts_for_nothing(monkeypatch):
+    monkeypatch.setattr("penstock.core.backends.find_spec", lambda name: object())
+    assert pyslurm_extension() is extension
+    monkeypatch.setattr("penstock.core.backends.entry_points", lambda **sought: ())
+    assert pyslurm_extension() is None
+    assert type(make_backend(config_of({"slurm": {"backend": "auto"}}))).__name__ == "CliBackend"
+    with pytest.raises(ConfigError, match="pyslurm is not installed"):
+        make_backend(config_of({"slurm": {"backend": "pyslurm"}}))
+
+
+def test_a_distribution_that_cannot_be_loaded_is_a_wrong_configuration(monkeypatch):
+    broken = EntryPoint("pyslurm", "no_such_module:extension", "penstock.backends")
+    monkeypatch.setattr("penstock.core.backends.find_spec", lambda name: object())
+    monkeypatch.setattr("penstock.core.backends.entry_points", lambda **sought: (broken,))
+    with pytest.raises(ConfigError, match=r"`slurm\.backend`: the backend 'pyslurm' cannot be loaded.*no_such_module"):
+        make_backend(config_of({"slurm": {"backend": "auto"}}))
+
+
+# -- what doctor is told -----------------------------------------------------------------------------------------
+
+
+def version(backend, slurm=(22, 5, 8)):
+    return run(backend, lambda b: extension.version(b.runner, slurm, 10.0))
+
+
+def test_the_version_that_fits_is_told(site):
+    assert version(site(FITS)) == "22.5.3"
+
+
+def test_of_a_slurm_that_does_not_answer_it_is_only_known_that_pyslurm_starts(site):
+    assert version(site(FITS), None) == "22.5.3"
+
+
+@pytest.mark.parametrize("kind", UNFIT)
+def test_why_it_does_not_fit_is_told(site, kind):
+    text, why = UNFIT[kind]
+    with pytest.raises(SlurmUnavailable, match=why):
+        version(site(text))
 
 
 # -- rows --------------------------------------------------------------------------------------------------------
