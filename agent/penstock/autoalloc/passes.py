@@ -33,7 +33,8 @@ from penstock.host.logs import get_logger
 from penstock.pool.demand import Demand
 from penstock.slurm.base import Reader
 from penstock.values.durations import duration_text
-from penstock.waits.base import Distribution, Estimate, Observation
+from penstock.values.waits import Estimate, Observation
+from penstock.waits.base import Distribution
 
 __all__ = ["AutoPass", "WaitSource"]
 

@@ -27,9 +27,9 @@ from penstock.host.clock import Clock
 from penstock.slurm.base import Reader
 from penstock.state.filekind import FileKind
 from penstock.state.store import Store
-from penstock.waits.model_store import ModelStore
+from penstock.values.waits import Estimate, Observation
 
-__all__ = ["Controller", "Operation", "Owned", "Part", "Site", "StatusShare", "Waits"]
+__all__ = ["Controller", "Operation", "Owned", "Part", "Site", "StatusShare", "WaitPredictor", "Waits"]
 
 Operation = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
 """Answers a request of the command line: who asks (uid) and the request -> the answer, as JSON-able values. Authorises
@@ -48,11 +48,29 @@ class Controller(Protocol):
         ...
 
 
+class WaitPredictor(Protocol):
+    """Predicts how long a job of a geometry waits, and learns from how long one has waited."""
+
+    def predict(self, geometry: Geometry) -> Estimate:
+        """The wait to count with for a job that is submitted now. May be random; learns nothing."""
+        ...
+
+    def expected(self, geometry: Geometry) -> float:
+        """The wait (s) that is believed of it now, the same however often it is asked for."""
+        ...
+
+    def observe(self, geometry: Geometry, observation: Observation, estimate: Estimate | None) -> None:
+        """Learn from a wait; `estimate` is its prediction, None where there was none."""
+        ...
+
+
 class Waits(Protocol):
     """What is known of waits in the queue."""
 
-    model_store: ModelStore
-    """Predicts and learns."""
+    @property
+    def model_store(self) -> WaitPredictor:
+        """Predicts and learns."""
+        ...
 
     async def prepare(self, geometries: Collection[Geometry]) -> bool:
         """These are about to be predicted; whether there is anything new of any of them."""

@@ -33,7 +33,7 @@ from penstock.provision.repair import (
 )
 from penstock.slurm.base import Reader
 from penstock.values.exchanges import CAN_BEGIN_EARLIER, FOR_THE_BETTER
-from penstock.waits.base import Estimate
+from penstock.values.waits import Estimate
 from penstock.workflow.carrying import Carrier, subject_of
 from penstock.workflow.identity import known_job
 from penstock.workflow.instructions import Finished, RunStep, SlurmView, Submit

@@ -30,20 +30,18 @@ and is updated with what is known of a wait afterwards. A complete one that expe
         def restore(self, state):
             self.seconds = float(state["seconds"])
 
-A `WaitPredictor` knows all geometries; `model_store.ModelStore` is the one in use, a learner per geometry. What it
-learns is saved in the transaction that stores the workflow whose stage was observed.
+`model_store.ModelStore` knows all geometries, with a learner for each. What it learns is saved in the transaction that
+stores the workflow whose stage was observed.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from penstock.api import Geometry
+from penstock.values.waits import Estimate, Observation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,12 +54,8 @@ __all__ = [
     "PLANNED",
     "PROMISE",
     "Distribution",
-    "Estimate",
     "Hints",
-    "Known",
     "Learner",
-    "Observation",
-    "WaitPredictor",
 ]
 
 Hints = Mapping[str, float]
@@ -80,63 +74,6 @@ PLANNED: Final = "queue95"
 """The name of the plan's bound among hints, and among what is said."""
 LIMITS: Final = "limits"
 """The name of the wait by time limits among hints."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A predicted wait of `seconds`. `index` says which alternative it is, -1 where it is none.
-
-    `said` is what else was said of the wait (s, by name): by each of the learner's experts, and as `BOUND`. The whole
-    estimate comes back with the observation.
-    """
-
-    index: int
-    seconds: float
-    said: Mapping[str, float] = field(default_factory=lambda: NO_HINTS)
-
-
-class Known(IntEnum):
-    """What is known of a wait. The numbers are kept in the store."""
-
-    EXACT = 0
-    """It was so long."""
-    AT_MOST = 1
-    """Left-censored: the nodes were ready as soon as the stage before had ended, when they could have been had earlier
-    is hidden."""
-    MORE_THAN = 2
-    """Right-censored: the job still waits after so long, or was cancelled then."""
-    NOTHING = 3
-    """There was no wait, or it says nothing about the queue (a hold, a maintenance, a licence): learn nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """What was seen of a wait: so many seconds, known to be that exactly, at most or at least (`Known`).
-
-    Raises ValueError for a wait that is negative or not finite.
-    """
-
-    seconds: float
-    known: Known = Known.EXACT
-
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.seconds) or self.seconds < 0:
-            raise ValueError(f"a wait is a finite number of seconds >= 0, not {self.seconds!r}")
-
-    @classmethod
-    def at_most(cls, seconds: float) -> Observation:
-        """The wait was hidden behind the stage before: at most this long."""
-        return cls(seconds, Known.AT_MOST)
-
-    @classmethod
-    def more_than(cls, seconds: float) -> Observation:
-        """Still waiting after this long, or cancelled then."""
-        return cls(seconds, Known.MORE_THAN)
-
-    @classmethod
-    def nothing(cls) -> Observation:
-        """Nothing to be learned from."""
-        return cls(0.0, Known.NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,19 +147,4 @@ class Learner(Protocol):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what `to_state` gave. ValueError, and no change, when it is damaged, newer, or does not fit."""
-        ...
-
-
-class WaitPredictor(Protocol):
-    """Predicts how long a job of a geometry will wait, and learns from what really happened."""
-
-    def predict(self, geometry: Geometry) -> Estimate:
-        """How long a job of this geometry, submitted now, is going to wait. May be random; learns nothing."""
-        ...
-
-    def observe(self, geometry: Geometry, observation: Observation, estimate: Estimate | None) -> None:
-        """A job of this geometry waited. `estimate` is what `predict` said, None where it was not asked.
-
-        Called once per job, in any order, possibly days after `predict`.
-        """
         ...

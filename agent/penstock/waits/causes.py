@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from penstock.api import Job, JobState, Node
-from penstock.waits.base import Known, Observation
+from penstock.values.waits import Known, Observation
 
 __all__ = ["Cause", "cause_of", "hindrance", "learnable", "noted"]
 

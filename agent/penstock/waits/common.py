@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.waits.base import BOUND, LIMITS, PLANNED, PROMISE, Estimate, Hints, Known, Observation
+from penstock.values.waits import Estimate, Known, Observation
+from penstock.waits.base import BOUND, LIMITS, PLANNED, PROMISE, Hints
 from penstock.waits.bounds import Bounds
 from penstock.waits.judged import Judged
 from penstock.waits.share_mix import trust

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.values.waits import Known, Observation
 from penstock.waits.alternatives import LEAST, logs
-from penstock.waits.base import Known, Observation
 from penstock.waits.states import array
 
 __all__ = ["Pool", "charge", "fixed_share"]

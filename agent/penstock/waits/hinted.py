@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.waits.base import NO_HINTS, Distribution, Estimate, Hints
+from penstock.values.waits import Estimate
+from penstock.waits.base import NO_HINTS, Distribution, Hints
 from penstock.waits.history import Median
 
 __all__ = ["Hinted"]

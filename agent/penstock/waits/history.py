@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.waits.base import NO_HINTS, Distribution, Estimate, Hints, Known, Observation
+from penstock.values.waits import Estimate, Known, Observation
+from penstock.waits.base import NO_HINTS, Distribution, Hints
 from penstock.waits.states import expect, numbers, reading
 
 __all__ = ["FIRST", "Last", "Median"]

@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from penstock.waits.base import Known, Learner, Observation
+from penstock.values.waits import Known, Observation
+from penstock.waits.base import Learner
 from penstock.waits.geometry import Class, neighbours
 
 __all__ = ["WaitStore", "begin"]

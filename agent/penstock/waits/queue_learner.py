@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.waits.base import Observation
+from penstock.values.waits import Observation
 from penstock.waits.bounds import LEAST, Bounds
 from penstock.waits.queue_view import FEATURES, LIKELY, View
 from penstock.waits.states import array, expect, reading

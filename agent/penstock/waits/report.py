@@ -8,8 +8,9 @@ from statistics import fmean, median
 from typing import Any, Final, Protocol
 
 from penstock.api import Geometry
+from penstock.values.waits import Estimate, Known
 from penstock.waits.alternatives import log_error
-from penstock.waits.base import BOUND, PROMISE, Estimate, Known
+from penstock.waits.base import BOUND, PROMISE
 from penstock.waits.geometry import Class, classify, neighbours, parse
 from penstock.waits.judged import Judged
 from penstock.waits.model_store import ModelStore

@@ -20,6 +20,7 @@ from penstock.api import Decision, Geometry, Job, Reason, Snapshot, Verb
 from penstock.core.executor import Executor
 from penstock.core.observe import Observer
 from penstock.core.pace import Pace, at_once
+from penstock.core.parts import WaitPredictor
 from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError, StoreError, UserError
 from penstock.future.cluster import Cluster
 from penstock.future.past import ENOUGH, QueuePast
@@ -31,8 +32,7 @@ from penstock.slurm.base import Reader
 from penstock.state.environments import Environments
 from penstock.state.store import Store
 from penstock.values.fair import LookupClaim, Rounds, UserShare
-from penstock.waits.base import Estimate
-from penstock.waits.model_store import ModelStore
+from penstock.values.waits import Estimate
 from penstock.workflow.accounting import Accounting
 from penstock.workflow.admission import Registration, admit, plan, plan_for_owner, planned, read_registration, settled
 from penstock.workflow.book import Book
@@ -95,7 +95,7 @@ class WorkflowController:
         store: Store,
         clock: Clock,
         runner: Runner,
-        model_store: ModelStore,
+        model_store: WaitPredictor,
         wake: Callable[[str], None],
         prepare: Callable[[Collection[Geometry]], Awaitable[bool]],
         rules: Rules,

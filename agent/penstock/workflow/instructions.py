@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from penstock.api import AccountingRecord, Geometry, Job, JobSpec, JobState, Partition, Reason, Reservation, Snapshot
-from penstock.waits.base import Estimate, Observation
+from penstock.values.waits import Estimate, Observation
 from penstock.waits.causes import Cause
 from penstock.workflow.state import Kept, WorkflowRun
 from penstock.workflow.ties import Tie

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.api import Job, JobState, Reason, plural
-from penstock.waits.base import Estimate
+from penstock.values.waits import Estimate
 from penstock.waits.causes import noted
 from penstock.workflow.identity import first_submission
 from penstock.workflow.instructions import Change, Instruction, Release, Requeue, SlurmView

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.api import Geometry, Reason, plural
-from penstock.waits.base import Estimate
+from penstock.values.waits import Estimate
 from penstock.workflow import owned
 from penstock.workflow.absorb import absorb, clear_discarded
 from penstock.workflow.calm import kept_back

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.waits.base import Observation
+from penstock.values.waits import Observation
 from penstock.workflow.model import Stage
 from penstock.workflow.state import Kept, StageRun
 from penstock.workflow.ties import Tie

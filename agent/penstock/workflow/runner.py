@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from penstock.api import Geometry
 from penstock.core.pace import at_once
-from penstock.waits.base import Estimate
+from penstock.values.waits import Estimate
 from penstock.workflow import passes
 from penstock.workflow.absorb import back_off
 from penstock.workflow.cuts import place_units

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.api import Geometry, Job, JobSpec, JobState, Reason
-from penstock.waits.base import Estimate
+from penstock.values.waits import Estimate
 from penstock.waits.causes import Cause, learnable
 from penstock.workflow.guard import Guard
 from penstock.workflow.instructions import Cancel, Instruction, Observe, SlurmView

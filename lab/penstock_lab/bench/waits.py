@@ -20,8 +20,9 @@ import numpy as np
 
 from penstock.api import Geometry, Job, JobState, Node, Partition, Snapshot
 from penstock.state.store import Store
+from penstock.values.waits import Observation
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
-from penstock.waits.base import Learner, Observation
+from penstock.waits.base import Learner
 from penstock.waits.learners import PREDICTORS, make
 from penstock.waits.model_store import ModelStore
 from penstock.waits.queue_learner import QueueLearner

@@ -27,7 +27,7 @@ import structlog
 from penstock.api import Geometry, Job, JobState, Snapshot
 from penstock.core.executor import Executor
 from penstock.state.store import Store
-from penstock.waits.base import Estimate, Observation
+from penstock.values.waits import Estimate, Observation
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.instructions import SlurmView
 from penstock.workflow.model import Stage, Workflow

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.api import JobSpec
+from penstock.values.waits import Estimate, Observation
 from penstock.waits.alternatives import ALTERNATIVES, LIVE_ALTERNATIVES
-from penstock.waits.base import Estimate, Learner, Observation
+from penstock.waits.base import Learner
 from penstock.waits.learners import make
 from penstock.waits.queue_learner import QueueLearner
 from penstock_lab.intervals import Interval, mean_of

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.values.waits import Observation
 from penstock.waits.alternatives import ALTERNATIVES, log_error, nearest
-from penstock.waits.base import Observation
 from penstock.waits.learners import make
 from penstock_lab.intervals import Interval, mean_of
 

@@ -22,8 +22,9 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import UserError
+from penstock.values.waits import Estimate, Observation
 from penstock.waits.alternatives import LIVE_ALTERNATIVES, log_error
-from penstock.waits.base import BOUND, PLANNED, Estimate, Hints, Learner, Observation
+from penstock.waits.base import BOUND, PLANNED, Hints, Learner
 from penstock.waits.common import Common
 from penstock.waits.geometry import key_of
 from penstock.waits.hinted import Hinted

@@ -18,8 +18,8 @@ from penstock.config import config_of
 from penstock.errors import SlurmUnavailable
 from penstock.predictions.history import FairShares, complete
 from penstock.state.store import Store
+from penstock.values.waits import Estimate, Observation
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
-from penstock.waits.base import Estimate, Observation
 from penstock.waits.learners import make
 from penstock.waits.model_store import ModelStore
 

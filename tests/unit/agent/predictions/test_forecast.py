@@ -15,7 +15,7 @@ from penstock.predictions.forecast import Forecast
 from penstock.predictions.history import FairShares, complete, defaults, learn_history
 from penstock.predictions.predictor import Predictions
 from penstock.state.store import Store
-from penstock.waits.base import Observation
+from penstock.values.waits import Observation
 from penstock.waits.geometry import key_of
 from penstock.waits.history import Median
 from penstock.waits.model_store import ModelStore

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.values.waits import Estimate, Known, Observation
 from penstock.waits.alternatives import ALTERNATIVES, LIVE_ALTERNATIVES, nearest
 from penstock.waits.asa import GAMMAS, POLICIES, AsaLearner
-from penstock.waits.base import Estimate, Known, Observation
 
 PAPER = (1.0, 10.0, 100.0, 1000.0)  # section 3.2's example of m = 4
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.waits.base import BOUND, LIMITS, PLANNED, Estimate, Known, Observation
+from penstock.values.waits import Estimate, Known, Observation
+from penstock.waits.base import BOUND, LIMITS, PLANNED
 from penstock.waits.bounds import Bounds
 from penstock.waits.common import Common
 from penstock.waits.judged import Judged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.api import Job, JobState, Node
-from penstock.waits.base import Known, Observation
+from penstock.values.waits import Known, Observation
 from penstock.waits.causes import Cause, cause_of, hindrance, learnable
 
 REASONS = {

@@ -9,8 +9,9 @@ import pytest
 
 from penstock.api import Geometry
 from penstock.state.store import Store
+from penstock.values.waits import Observation
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
-from penstock.waits.base import BOUND, Observation
+from penstock.waits.base import BOUND
 from penstock.waits.geometry import key_of
 from penstock.waits.learners import PREDICTORS, make
 from penstock.waits.model_store import ModelStore

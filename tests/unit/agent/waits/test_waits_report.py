@@ -13,8 +13,9 @@ from penstock.config import config_of
 from penstock.errors import StoreError, UserError
 from penstock.predictions.outlook import from_store, geometry_of
 from penstock.state.store import Store
+from penstock.values.waits import Observation
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
-from penstock.waits.base import BOUND, Observation
+from penstock.waits.base import BOUND
 from penstock.waits.common import OWN
 from penstock.waits.judged import Judged
 from penstock.waits.learners import make

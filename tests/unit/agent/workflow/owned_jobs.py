@@ -9,7 +9,7 @@ from typing import Any
 from factories import NODES, make_job, make_snapshot
 
 from penstock.api import AccountingRecord, Job, JobState
-from penstock.waits.base import Estimate
+from penstock.values.waits import Estimate
 from penstock.waits.causes import hindrance
 from penstock.workflow.instructions import RunStep, SlurmView, tasks_of
 from penstock.workflow.runner import Runner

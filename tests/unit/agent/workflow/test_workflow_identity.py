@@ -14,7 +14,7 @@ from test_workflow_runner import Driver, job, view
 
 from penstock.api import JobState
 from penstock.core.acts import bears_name
-from penstock.waits.base import Estimate
+from penstock.values.waits import Estimate
 from penstock.workflow.admission import registration
 from penstock.workflow.chains import read_links
 from penstock.workflow.documents import run_from_dict, run_to_dict

@@ -20,7 +20,7 @@ from penstock.core.observe import Observer
 from penstock.core.verdicts import FRESH
 from penstock.sbatch import submission
 from penstock.state.store import Store
-from penstock.waits.base import Estimate
+from penstock.values.waits import Estimate
 from penstock.waits.learners import make
 from penstock.waits.model_store import ModelStore
 from penstock.workflow.controller import WorkflowController

@@ -14,7 +14,7 @@ from owned_jobs import LOOKS, NEVER, RUNNER, codes, ended, look, of, record, run
 from penstock.api import JobState, Partition, Reservation
 from penstock.core.pace import at_once
 from penstock.slurm.states import parse_job_state
-from penstock.waits.base import Estimate, Known, Observation
+from penstock.values.waits import Estimate, Known, Observation
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.instructions import Change, Finished, Lookup, Observe, Release, Requeue
 from penstock.workflow.runner import Runner

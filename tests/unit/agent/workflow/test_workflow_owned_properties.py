@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from owned_jobs import NEVER, run_of, stage_of
 
 from penstock.api import AccountingRecord, Job, JobState
-from penstock.waits.base import Estimate
+from penstock.values.waits import Estimate
 from penstock.workflow.admission import admit, plan, registration
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.instructions import Change, Finished, Lookup, Observe, Release, Requeue, SlurmView

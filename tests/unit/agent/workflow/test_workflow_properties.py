@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.api import AccountingRecord, Job, JobState
-from penstock.waits.base import Estimate
+from penstock.values.waits import Estimate
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.instructions import Cancel, Change, Finished, Lookup, Observe, Release, SlurmView, Submit
 from penstock.workflow.metrics import run_metrics

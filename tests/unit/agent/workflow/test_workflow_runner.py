@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.api import AccountingRecord, Geometry, Job, JobState, Partition, Reservation
-from penstock.waits.base import Estimate, Observation
+from penstock.values.waits import Estimate, Observation
 from penstock.waits.causes import Cause
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.instructions import (

@@ -8,7 +8,7 @@ import pytest
 from test_workflow_runner import Driver, job, record, to_running_parent
 
 from penstock.api import JobState
-from penstock.waits.base import Observation
+from penstock.values.waits import Observation
 from penstock.workflow.asks import Asks
 from penstock.workflow.guard import TOO_EARLY
 from penstock.workflow.instructions import Cancel, Change, Finished, Observe, Release, Submit

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api import JobState
-from penstock.waits.base import Observation
+from penstock.values.waits import Observation
 from penstock.waits.history import Median
 from penstock.waits.run_times import RunTimes
 from penstock_lab.backtest import plain
