@@ -30,11 +30,11 @@ from penstock.fronts.process import first_environment
 from penstock.fronts.script import PipedScript, order_of, script_lines, take_in
 from penstock.ipc.client import ask_agent
 from penstock.moldable.model import read_checkpoint
-from penstock.off.handing import let_go
 from penstock.sbatch.directives import Request, own_options, read_directives, request
 from penstock.sbatch.moldable import shaped
 from penstock.sbatch.submission import explain, hand_on, pass_on
 from penstock.slurm.option_words import SbatchWords, exports_all, job_name, read_words, script_words, value_of
+from penstock.workflow.owned import let_go
 from penstock.workflow.state import Kept
 
 __all__ = ["sbatch"]

@@ -9,7 +9,6 @@ after those before it, at the latest when its wait has passed. Slurm itself then
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,7 +21,7 @@ from penstock.workflow.scripts import dependency_text
 from penstock.workflow.state import Kept, StagePhase, StageRun, WorkflowRun
 from penstock.workflow.ties import Tie
 
-__all__ = ["KeptBack", "kept_back", "let_go", "own_jobs", "released"]
+__all__ = ["KeptBack", "kept_back", "own_jobs", "released"]
 
 _BROKEN: Final = (StagePhase.FAILED, StagePhase.CANCELLED)
 _WHY: Final = (Reason(CODE, "Penstock is off: it starts after the stages before it, without an agent"),)
@@ -75,13 +74,6 @@ def _tied(run: WorkflowRun, i: int, stage: StageRun, job: Job, snapshot: Snapsho
 
 
 # -- jobs that their owners have submitted -----------------------------------------------------------------------------
-
-
-def let_go(*jobs: int, begin: float | None = None) -> str:
-    """The command by which the owner of jobs that are kept back by their begin time, or an operator, lets them go:
-    now, or from their owner's own begin time (epoch s) on. Holds of anybody stay."""
-    start = "now" if begin is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(begin))
-    return f"scontrol update jobid={','.join(map(str, jobs))} StartTime={start} ResetAccrueTime"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from penstock.api import Job, Snapshot
 from penstock.core.offitems import ItemState, OffItem, jobs_text, minute_text
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.words import ResizePhase as Resize
-from penstock.off.handing import kept_back, let_go
+from penstock.off.handing import kept_back
+from penstock.workflow.owned import let_go
 from penstock.workflow.state import Kept, StagePhase, WorkflowRun
 
 __all__ = ["of_left", "of_malleable", "of_own", "of_owned", "stray"]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from penstock.api import Job, JobState, Reason, plural
@@ -34,7 +35,7 @@ from penstock.workflow.strategy import clock
 from penstock.workflow.ties import Tie
 from penstock.workflow.turn import NOT_OVER, Turn
 
-__all__ = ["absorb", "all_due", "may_go", "moved", "released", "verdict", "watch"]
+__all__ = ["absorb", "all_due", "let_go", "may_go", "moved", "released", "verdict", "watch"]
 
 
 # -- what Slurm says ---------------------------------------------------------------------------------------------------
@@ -326,3 +327,10 @@ def released(turn: Turn, run: WorkflowRun, i: int, due: Reason) -> None:
     # Else it would age from the begin time that does not come. Where all jobs age from their submission on, it has.
     anew = own.kept is Kept.BEGIN and not turn.site.accrues
     turn.out.append(Release(stage.name, job.id, tuple(reasons), own.kept, reset_age=anew))
+
+
+def let_go(*jobs: int, begin: float | None = None) -> str:
+    """The command by which the owner of jobs that are kept back by their begin time, or an operator, lets them go:
+    now, or from their owner's own begin time (epoch s) on. Holds of anybody stay."""
+    start = "now" if begin is None else datetime.fromtimestamp(int(begin)).isoformat()
+    return f"scontrol update jobid={','.join(map(str, jobs))} StartTime={start} ResetAccrueTime"

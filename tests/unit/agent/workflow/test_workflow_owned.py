@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from datetime import datetime
 from itertools import pairwise
 
 import pytest
@@ -17,6 +18,7 @@ from penstock.slurm.states import parse_job_state
 from penstock.values.waits import Estimate, Known, Observation
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.instructions import Change, Finished, Lookup, Observe, Release, Requeue
+from penstock.workflow.owned import let_go
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import Kept, Order, RunPhase, StagePhase, WorkflowRun
 
@@ -542,3 +544,9 @@ def test_as_long_as_more_stages_may_come_it_goes_on_although_all_have_ended():
     broken = look(waits, ended(1, JobState.FAILED), now=100.0).run
     assert not broken.phase.final, "who submits stages as they come may submit it again"
     assert look(RUNNER.cancel(still, "enough"), ended(1), now=100.0).run.phase.final
+
+
+def test_the_command_that_lets_jobs_go_names_them_all_and_their_owners_begin_time():
+    assert let_go(7) == "scontrol update jobid=7 StartTime=now ResetAccrueTime"
+    begin = datetime(2026, 3, 29, 8, 0).timestamp()
+    assert let_go(7, 8, begin=begin) == "scontrol update jobid=7,8 StartTime=2026-03-29T08:00:00 ResetAccrueTime"
