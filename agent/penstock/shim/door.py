@@ -15,11 +15,11 @@ from typing import Any, Final
 from penstock.core.parts import Operation
 from penstock.errors import PenstockError, UserError
 from penstock.shim import sacct, scontrol, squeue
-from penstock.shim.cache import LookCache
 from penstock.shim.rows import Table, Unreadable, parse_table
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.squeue_format import LETTERS
 from penstock.shim.words import CommandAnswer, Through
+from penstock.slurm.look_cache import LookCache
 from penstock.slurm.raw_looks import RawLooks, RawText
 
 __all__ = ["PROGRAMS", "ShimDoor", "site_of"]

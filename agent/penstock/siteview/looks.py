@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from penstock.api import Job, License, Node, Partition, Reservation
 from penstock.errors import NotPermitted, SlurmUnavailable
 from penstock.sharedlook.wire import LookHead, LookPart, PackedPart, packed
-from penstock.shim.cache import LookCache, TakenLook
+from penstock.slurm.look_cache import LookCache, TakenLook
 from penstock.slurm.privacy import Privacy, Viewer
 
 __all__ = ["Looks", "SharedReader", "TakenParts"]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import SlurmUnavailable
-from penstock.shim.cache import LookCache
 from penstock.shim.door import ShimDoor
 from penstock.slurm.budget import BudgetLimits, RequestBudget
+from penstock.slurm.look_cache import LookCache
 from penstock.slurm.raw_looks import RawText
 from penstock.slurm.turns import behind_all
 

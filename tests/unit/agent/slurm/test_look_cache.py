@@ -12,8 +12,8 @@ import pytest
 from penstock.errors import SlurmUnavailable
 from penstock.ipc.handlers import LocalDoor
 from penstock.ipc.limits import RateLimit
-from penstock.shim.cache import LookCache
 from penstock.shim.door import ShimDoor, site_of
+from penstock.slurm.look_cache import LookCache
 from penstock.slurm.raw_looks import RawText
 
 
