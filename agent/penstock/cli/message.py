@@ -10,10 +10,10 @@ import click
 from penstock.cli.former import formerly
 from penstock.cli.groups import CommandGroup
 from penstock.cli.output import clock, emit_json, plain, table
-from penstock.cli.report import open_state
 from penstock.config import Config, load
 from penstock.errors import PenstockError, UserError
 from penstock.host.logins import login
+from penstock.state.opening import open_state
 
 __all__ = ["message"]
 

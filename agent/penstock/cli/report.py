@@ -8,21 +8,11 @@ import click
 
 from penstock.cli.output import emit_json
 from penstock.cli.times import Duration
-from penstock.config import Config, load
-from penstock.errors import StoreError
+from penstock.config import load
 from penstock.messages.report import as_text, report_of
-from penstock.state.ownership import is_readable
-from penstock.state.store import Store
+from penstock.state.opening import open_state
 
-__all__ = ["open_state", "report"]
-
-
-def open_state(config: Config) -> Store:
-    """The agent's state file, for looking at, beside a running agent or not. Raises StoreError, NotPermitted."""
-    path = config.agent.state_dir / "penstock.db"
-    if not is_readable(path):
-        raise StoreError(f"there is no state file {path}: no agent has run yet")
-    return Store.read_only(path)
+__all__ = ["report"]
 
 
 @click.command()
