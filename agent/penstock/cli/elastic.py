@@ -13,9 +13,9 @@ import click
 from dmr.elastic.signals import check_signal
 from penstock.cli.door import why_silent
 from penstock.cli.output import emit_json
-from penstock.cli.runs import remembered_elastic
 from penstock.config import load
 from penstock.elastic.model import read_elastic
+from penstock.elastic.remembered import remembered_elastic
 from penstock.elastic.script import batch_script, options
 from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.ipc.client import ask_agent

@@ -5,7 +5,6 @@ They are found by number, by wN or by name; those in slots have names only.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +17,9 @@ from rich.padding import Padding
 from penstock.cli.door import ask_or_read
 from penstock.cli.output import ago, build_table, clock, plain_text
 from penstock.config import Config
+from penstock.elastic.remembered import remembered_elastic
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted
-from penstock.sbatch.remembered import SubmittedJobs, cluster_name
-from penstock.state.ownership import acts_path, is_readable, ledger_path
+from penstock.state.ownership import is_readable, ledger_path
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.metrics import WaitParts, waited
 from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
@@ -37,7 +36,6 @@ __all__ = [
     "find",
     "in_slots",
     "phase_of",
-    "remembered_elastic",
     "shown",
     "with_waits",
 ]
@@ -170,11 +168,6 @@ def elastic_jobs(config: Config) -> Callable[[int, float | None], str | None]:
         return known.name
 
     return name
-
-
-def remembered_elastic(config: Config) -> SubmittedJobs:
-    """The elastic jobs that the caller has submitted on this host's cluster."""
-    return SubmittedJobs(acts_path(config).parent / "elastic", cluster_name(os.environ))
 
 
 def in_slots(config: Config, *, final: bool = False) -> list[dict[str, Any]]:

@@ -13,9 +13,9 @@ from stored_states import owners_run
 
 from penstock.cli import cli, runs
 from penstock.cli import explain as explaining
-from penstock.cli.runs import remembered_elastic
 from penstock.config import load
 from penstock.core.picture import jobs_besides
+from penstock.elastic.remembered import remembered_elastic
 from penstock.errors import NotPermitted
 from penstock.sbatch.remembered import Remembered
 from penstock.workflow.documents import run_to_dict
