@@ -16,14 +16,15 @@ from penstock import __version__
 from penstock.api import Snapshot
 from penstock.audit.auditor import Auditor
 from penstock.audit.opening import agent_auditor
-from penstock.autoalloc.part import PoolsPart
 from penstock.config import Config, load
 from penstock.core import figures
 from penstock.core.allowance import carry_on
 from penstock.core.asked import AskedCounter
 from penstock.core.backends import make_backend
 from penstock.core.callers import Callers
+from penstock.core.events import Event
 from penstock.core.executor import FRESH, Executor
+from penstock.core.installed import installed_parts
 from penstock.core.loop import Loop
 from penstock.core.metrics import Metrics
 from penstock.core.numbering import Numbering
@@ -33,8 +34,7 @@ from penstock.core.pausing import PauseRequests
 from penstock.core.reloading import taken_over
 from penstock.core.requests import AgentRequests
 from penstock.core.viewing import shared_look
-from penstock.errors import LeaseLost, PenstockError, SlurmUnavailable
-from penstock.holding.part import SlotsPart
+from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable
 from penstock.host import logs, sdnotify
 from penstock.host.clock import Clock
 from penstock.host.descriptors import raise_limit
@@ -71,11 +71,10 @@ PARTS: Final = (
     DoorsPart,
     FrontsPart,
     MessagesPart,
-    PoolsPart,
-    SlotsPart,
     OffPart,
 )
-"""What the agent consists of, in the order in which each begins and takes its step."""
+"""What the core of the agent consists of, in the order in which each begins and takes its step. What is installed
+beside it comes before the last."""
 
 _log = get_logger(__name__)
 _PATIENCE_AT_STOP: Final = 3.0
@@ -88,7 +87,12 @@ def check(config: Config) -> None:
     """Raises ConfigError for what will not do, though each key has a value that it may have."""
     if config.slurm.backend != "auto":  # which takes what there is
         make_backend(config)
-    for kind in PARTS:
+    for own in PARTS:
+        own.check(config)
+    names = {own.name for own in PARTS}
+    for kind in installed_parts():
+        if kind.name in names:
+            raise ConfigError(f"{kind.__module__}: a part of Penstock itself is named {kind.name!r}: take another name")
         kind.check(config)
 
 
@@ -150,11 +154,11 @@ class App:
             waits=predictions,
             wake=self.wake,
             want_look=self.want_look,
+            tell=self._told,
         )
 
     def _made(self, site: Site, predictions: Predictions) -> tuple[Part, ...]:
         workflows, malleable = WorkflowPart(site), MalleablePart(site)
-        messages = MessagesPart(site, workflows)
         advertise = self.leadership.advertise if isinstance(self.leadership, Lease) else None
         return (
             WaitsPart(site, predictions),
@@ -163,9 +167,8 @@ class App:
             MoldablePart(site),
             DoorsPart(site, malleable.programs, self.request_audit, advertise),
             FrontsPart(site),
-            messages,
-            PoolsPart(site, predictions),
-            SlotsPart(site, messages.tell_reserved),
+            MessagesPart(site, workflows),
+            *(kind(site) for kind in installed_parts()),
             OffPart(site, workflows, malleable, lambda: self.parts, self._turned, self._end),
         )
 
@@ -182,6 +185,10 @@ class App:
         add(partial(figures.of_audit, self.auditor))
         for part in self.parts:
             add(part.families)
+
+    def _told(self, event: Event) -> None:
+        for part in self.parts:
+            part.told(event)
 
     def _may_come_next(self) -> Iterable[int]:
         """Jobs that may get more in the same second as another: what their owners may have is read together."""
@@ -261,7 +268,10 @@ class App:
         agent = AgentRequests(self._site, self.owner_of, shares, self.troubles, cluster)
         found: Mapping[str, Operation] = agent.operations() | PauseRequests(self._site).operations()
         for part in self.parts:
-            found = {**found, **part.operations()}
+            more = part.operations()
+            if both := found.keys() & more.keys():
+                raise ConfigError(f"the part {part.name} takes the operation {min(both)!r}, which is another's")
+            found = {**found, **more}
         for part in self.parts:
             found = part.around(found)
         return found

@@ -13,10 +13,10 @@ from typing import Any
 from penstock.api import Decision, Offer, Reason, Verb
 from penstock.audit.chain import ChainHead
 from penstock.audit.opening import HEAD
+from penstock.core.events import Event
 from penstock.core.off import Off, keep_off
 from penstock.core.pauses import Pause, PauseControl
 from penstock.malleable.machine import MalleableJob
-from penstock.messages.events import Event
 from penstock.moldable.model import MoldableJob, read_shapes
 from penstock.state.schema import MIGRATIONS
 from penstock.state.store import TICKED, Store

@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 
 from penstock.api import SiteConfig
 from penstock.autoalloc.feeds import PoolFeeds
-from penstock.autoalloc.passes import WaitSource
 from penstock.config import Config
 from penstock.core.extensions import ExtensionPoint
 from penstock.core.findings import Finding, Within
-from penstock.core.parts import Controller, Part, Site
+from penstock.core.parts import Controller, Part
 from penstock.pool.checks import pool_checks
 from penstock.pool.placement import PLACEMENTS
 
@@ -19,13 +18,10 @@ __all__ = ["PoolsPart"]
 
 
 class PoolsPart(Part):
-    """`waits`: what is expected of allocations, and learned from them."""
+    """It looks after the pools of the agent's user, every few seconds."""
 
     name: ClassVar[str] = "pools"
     _feeds: PoolFeeds
-
-    def __init__(self, site: Site, waits: WaitSource) -> None:
-        self._site, self._waits = site, waits
 
     @staticmethod
     def check(config: Config) -> None:
@@ -45,7 +41,7 @@ class PoolsPart(Part):
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""
         site = self._site
-        self._feeds = PoolFeeds(site.config(), site.reader, site.executor, self._waits, site.clock, site.wake)
+        self._feeds = PoolFeeds(site.config(), site.reader, site.executor, site.waits, site.clock, site.wake)
 
     def controllers(self) -> Sequence[Controller]:
         """See `Part`."""

@@ -33,8 +33,7 @@ from penstock.host.logs import get_logger
 from penstock.pool.demand import Demand
 from penstock.slurm.base import Reader
 from penstock.values.durations import duration_text
-from penstock.values.waits import Estimate, Observation
-from penstock.waits.base import Distribution
+from penstock.values.waits import Distribution, Estimate, Observation
 
 __all__ = ["AutoPass", "WaitSource"]
 

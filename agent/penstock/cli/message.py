@@ -31,8 +31,8 @@ def test(as_json: bool) -> None:
     Run it as the agent's user: `sudo -u penstock penstock message test`. Mail goes to whom the agent would write about
     itself, or about a stage of this user's. Ends with 1 if one way fails.
     """
+    from penstock.core.events import Event
     from penstock.messages.channels import attempt, channels_of
-    from penstock.messages.events import Event
 
     config = load()
     shared, domain = config.agent.serve == "all", ""

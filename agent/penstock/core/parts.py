@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 from penstock.api import Decision, Geometry, SiteConfig, Snapshot
 from penstock.config import Config
 from penstock.core.callers import Callers
+from penstock.core.events import Event
 from penstock.core.executor import Executor
 from penstock.core.extensions import ExtensionPoint
 from penstock.core.families import Family
@@ -27,7 +28,7 @@ from penstock.host.clock import Clock
 from penstock.slurm.base import Reader
 from penstock.state.filekind import FileKind
 from penstock.state.store import Store
-from penstock.values.waits import Estimate, Observation
+from penstock.values.waits import Distribution, Estimate, Observation
 
 __all__ = ["Controller", "Operation", "Owned", "Part", "Site", "StatusShare", "WaitPredictor", "Waits"]
 
@@ -76,6 +77,18 @@ class Waits(Protocol):
         """These are about to be predicted; whether there is anything new of any of them."""
         ...
 
+    def predict(self, geometry: Geometry) -> Estimate:
+        """As the model store does, of a job as Slurm would complete it."""
+        ...
+
+    def around(self, geometry: Geometry, estimate: Estimate) -> Distribution:
+        """The waits to reckon with, where that one is predicted."""
+        ...
+
+    def observe(self, geometry: Geometry, observation: Observation, estimate: Estimate | None) -> None:
+        """As the model store does."""
+        ...
+
     def past(self, snapshot: Snapshot) -> QueuePast:
         """What is known of the queue's past, by a look at it."""
         ...
@@ -111,6 +124,8 @@ class Site:
     """Asks for a pass soon, and says why."""
     want_look: Callable[[], None]
     """Asks for a newer look as soon as Slurm may be asked again."""
+    tell: Callable[[Event], None]
+    """Says what has happened to every part: the part of messages tells people."""
 
     def owner_of_job(self, number: int, live: Mapping[int, Owned], stored: Callable[[int], int | None]) -> int | None:
         """Whose a job is, of one that is `live`, or was, as it is `stored`. A number that Slurm has given again is that
@@ -153,9 +168,6 @@ class Part:
         class Queue(Part):
             name = "queue"
 
-            def __init__(self, site: Site) -> None:
-                self._site = site
-
             def operations(self) -> Mapping[str, Operation]:
                 return {"waiting": self.waiting}
 
@@ -167,6 +179,9 @@ class Part:
 
     name: ClassVar[str] = ""
     """As people say it, unique among the parts."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
 
     @staticmethod
     def check(config: Config) -> None:
@@ -236,6 +251,9 @@ class Part:
     def families(self) -> Iterable[Family]:
         """What it counts, for Prometheus. Read in another thread; nothing is asked and no file is read."""
         return ()
+
+    def told(self, event: Event) -> None:
+        """Something has happened that people may be told of (`Site.tell`)."""
 
     def reachable(self, environment: Mapping[str, str]) -> None:
         """The agent is about to answer programs, which find it by these variables."""

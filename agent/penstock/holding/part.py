@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -13,28 +14,28 @@ from penstock.core.executor import Executor
 from penstock.core.extensions import ExtensionPoint
 from penstock.core.findings import Finding, Trouble, Within, failed, fine
 from penstock.core.offitems import OffItem
-from penstock.core.parts import Controller, Part, Site
+from penstock.core.parts import Controller, Part
 from penstock.future.expected import SlotFinder
 from penstock.holding import reserved
 from penstock.holding.ledgerfile import LEDGER
-from penstock.holding.passes import Slots, Told
+from penstock.holding.notices import notices_of
+from penstock.holding.passes import Slots
 from penstock.holding.requests import load_key
 from penstock.holding.reservations import PRICING, pricing_rules
+from penstock.host.logins import login
 from penstock.provision.shown import shown_slots
 from penstock.slurm.base import Reader
 from penstock.state.filekind import FileKind
+from penstock.workflow.state import WorkflowRun
 
 __all__ = ["SlotsPart"]
 
 
 class SlotsPart(Part):
-    """`told` is called with the reserved workflows that were looked after."""
+    """It says what goes wrong with the reserved workflows that it looks after."""
 
     name: ClassVar[str] = "slots"
     _slots: Slots
-
-    def __init__(self, site: Site, told: Told) -> None:
-        self._site, self._told = site, told
 
     @staticmethod
     def check(config: Config) -> None:
@@ -73,7 +74,14 @@ class SlotsPart(Part):
 
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""
-        self._slots = Slots(self._site, self._told)
+        self._slots = Slots(self._site, self._tell)
+
+    def _tell(self, runs: Iterable[WorkflowRun]) -> None:
+        """The ledger, and what is in it, are those of the agent's user."""
+        uid, now = os.geteuid(), self._site.clock.now()
+        for run in runs:
+            for event in notices_of(run, uid=uid, user=login(uid), now=now):
+                self._site.tell(event)
 
     def controllers(self) -> Sequence[Controller]:
         """See `Part`."""

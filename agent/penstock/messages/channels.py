@@ -42,11 +42,11 @@ from typing import IO, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from penstock.config import MessagesSection
+from penstock.core.events import Event
 from penstock.core.extensions import CHANNELS
 from penstock.errors import ConfigError
 from penstock.host.listening import bare
 from penstock.host.logins import login
-from penstock.messages.events import Event
 
 __all__ = ["Channel", "Command", "Mail", "Undelivered", "Webhook", "attempt", "channels_of", "read_secret"]
 

@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, Final, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from dmr.wire import clean
-from penstock.values.exchanges import FOR_THE_BETTER
-from penstock.workflow.state import StagePhase, WorkflowRun
+from penstock.core.events import KINDS, Event
+from penstock.workflow.state import StagePhase
 
-__all__ = ["KINDS", "Event", "failed_stages", "paused", "reserved"]
-
-KINDS: Final = ("stage-failed", "deadline", "paused", "report")
-"""A stage has failed; a reserved workflow will not end when its slots say; the agent has paused itself; the week."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened at the instant `at` (epoch s). `uid` and `user`: whose it is; None: the site's, or the
-    agent's own. `title` is one line, `text` some; `details` are JSON-able."""
-
-    key: str
-    kind: str
-    at: float
-    title: str
-    text: str
-    uid: int | None = None
-    user: str = ""
-    details: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-able values."""
-        return {**asdict(replace(self, details={})), "details": dict(self.details)}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Event:
-        """What `to_dict` gave."""
-        return cls(**data)
+__all__ = ["KINDS", "Event", "failed_stages", "paused"]
 
 
 class Staged(Protocol):
@@ -95,39 +66,6 @@ def failed_stages(
             user,
             {"workflow": workflow, "name": name, "stage": stage.name, "job": stage.job, "why": why},
         )
-
-
-def reserved(run: WorkflowRun, *, uid: int, user: str, now: float) -> Iterator[Event]:
-    """What went wrong with a reserved workflow, as the ledger has it: stages that failed or were given up, and those
-    that got a later slot or should have another one, so that it does not end when it was to end."""
-    name = run.name
-    for entry in run.stages:
-        stage, hold = entry.name, entry.held.hold
-        why = clean(run.told.get(stage) or entry.failure or "")
-        details = {"reserved": name, "stage": stage, "job": entry.job, "why": why}
-        if entry.phase in (StagePhase.FAILED, StagePhase.CANCELLED):
-            yield Event(
-                f"stage-failed reserved {name}/{stage} hold {hold}",
-                "stage-failed",
-                now,
-                f"stage {stage} of the reserved workflow {name} has failed",
-                f"Stage {stage} of {name}: {why or 'its job has failed'}\n\nWhat is held: penstock hold list\n",
-                uid,
-                user,
-                details,
-            )
-        elif why and why not in FOR_THE_BETTER and entry.phase is not StagePhase.DONE:
-            yield Event(
-                f"deadline reserved {name}/{stage} hold {hold}",
-                "deadline",
-                now,
-                f"the reserved workflow {name} will end later than planned",
-                f"Stage {stage} of {name} does not run in the slot that was planned: {why}\n\n"
-                "What is held now: penstock hold list\n",
-                uid,
-                user,
-                details,
-            )
 
 
 def paused(until: float, why: str, count: int, *, now: float) -> Event:

@@ -17,11 +17,11 @@ from queue import SimpleQueue
 from typing import Final
 
 from penstock.config import Config, MessagesSection
+from penstock.core.events import Event
 from penstock.errors import StoreError
 from penstock.host.clock import Clock
 from penstock.host.logs import get_logger
 from penstock.messages.channels import Channel, Undelivered, attempt, channels_of
-from penstock.messages.events import Event
 from penstock.messages.outbox import Letter, Outbox, State
 from penstock.state.store import Store
 

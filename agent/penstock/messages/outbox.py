@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from penstock.messages.events import Event
+from penstock.core.events import Event
 
 __all__ = ["LADDER", "MOST", "OLDEST", "Letter", "Outbox", "State"]
 

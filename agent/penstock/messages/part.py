@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 from penstock.api import SiteConfig
 from penstock.config import Config
+from penstock.core.events import Event
 from penstock.core.families import Family
 from penstock.core.parts import Part, Site
 from penstock.messages import figures
 from penstock.messages.channels import channels_of
 from penstock.messages.messenger import Messenger
-from penstock.messages.sources import join, tell_reserved
+from penstock.messages.sources import join
 from penstock.workflow.part import WorkflowPart
-from penstock.workflow.state import WorkflowRun
 
 __all__ = ["MessagesPart"]
 
@@ -38,9 +38,9 @@ class MessagesPart(Part):
         self.messenger.configure(self._site.config(), slurm.mail_domain)
         join(self.messenger, self._site.executor, self._workflows.controller, self._site.clock)
 
-    def tell_reserved(self, runs: Iterable[WorkflowRun]) -> None:
-        """Tell what went wrong with reserved workflows, as the ledger has them."""
-        tell_reserved(self.messenger, runs, self._site.clock.now())
+    def told(self, event: Event) -> None:
+        """See `Part`."""
+        self.messenger.tell(event)
 
     def families(self) -> Iterable[Family]:
         """See `Part`."""

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 
 from penstock.core.executor import Executor
 from penstock.errors import StoreError
 from penstock.host.clock import Clock
 from penstock.host.logins import login
 from penstock.host.logs import get_logger
-from penstock.messages.events import failed_stages, paused, reserved
+from penstock.messages.events import failed_stages, paused
 from penstock.messages.messenger import Messenger
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.state import WorkflowRun
 
-__all__ = ["join", "tell_reserved"]
+__all__ = ["join"]
 
 _log = get_logger(__name__)
 
@@ -40,10 +39,3 @@ def join(messenger: Messenger, executor: Executor, workflows: WorkflowController
     workflows.book.on_change, executor.on_pause = of_run, of_pause
     for run in workflows.runs.values():
         of_run(None, run)
-
-
-def tell_reserved(messenger: Messenger, runs: Iterable[WorkflowRun], now: float) -> None:
-    """What went wrong with these reserved workflows, which are the agent's user's."""
-    for run in runs:
-        for event in reserved(run, uid=os.geteuid(), user=login(os.geteuid()), now=now):
-            messenger.tell(event)

@@ -17,9 +17,8 @@ from penstock.predictions.recorder import Recorder
 from penstock.predictions.starts import StartWatch
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
-from penstock.values.waits import Estimate, Observation
+from penstock.values.waits import Distribution, Estimate, Observation
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
-from penstock.waits.base import Distribution
 from penstock.waits.geometry import key_of
 from penstock.waits.learners import DEFAULT, make
 from penstock.waits.model_store import ModelStore

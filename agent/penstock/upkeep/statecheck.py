@@ -16,11 +16,11 @@ from itertools import islice
 from typing import Final
 
 from penstock.audit.chain import ChainHead
+from penstock.core.events import Event
 from penstock.core.off import Off
 from penstock.core.pauses import Pause
 from penstock.future.speeds import read_program
 from penstock.malleable.machine import MalleableJob
-from penstock.messages.events import Event
 from penstock.messages.outbox import State
 from penstock.moldable.model import MoldableJob
 from penstock.state.filekind import Documents, Row, same, stored_json, stored_map

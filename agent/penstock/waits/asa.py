@@ -36,9 +36,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.values.waits import Estimate, Known, Observation
+from penstock.values.waits import Distribution, Estimate, Known, Observation
 from penstock.waits.alternatives import ALTERNATIVES, check, nearest
-from penstock.waits.base import NO_HINTS, Distribution, Hints
+from penstock.waits.base import NO_HINTS, Hints
 from penstock.waits.states import array, expect, reading
 
 __all__ = ["GAMMAS", "POLICIES", "AsaLearner"]

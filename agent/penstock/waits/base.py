@@ -36,16 +36,14 @@ stores the workflow whose stage was observed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from penstock.values.waits import Estimate, Observation
+from penstock.values.waits import Distribution, Estimate, Observation
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
 
 __all__ = [
     "BOUND",
@@ -53,7 +51,6 @@ __all__ = [
     "NO_HINTS",
     "PLANNED",
     "PROMISE",
-    "Distribution",
     "Hints",
     "Learner",
 ]
@@ -74,48 +71,6 @@ PLANNED: Final = "queue95"
 """The name of the plan's bound among hints, and among what is said."""
 LIMITS: Final = "limits"
 """The name of the wait by time limits among hints."""
-
-
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """Waits in seconds, ascending, and their probabilities, which sum to 1."""
-
-    values: NDArray[np.float64]
-    weights: NDArray[np.float64]
-
-    @classmethod
-    def at(cls, seconds: float) -> Distribution:
-        """All of it at one wait."""
-        import numpy as np  # each command loads this module, and few need that
-
-        return cls(np.array([seconds]), np.ones(1))
-
-    @classmethod
-    def of(cls, values: Sequence[float] | NDArray[np.float64], weights: NDArray[np.float64]) -> Distribution:
-        """From waits in any order with weights of any positive sum."""
-        import numpy as np
-
-        seconds = np.asarray(values, dtype=np.float64)
-        order = seconds.argsort(kind="stable")
-        return cls(seconds[order], weights[order] / weights.sum())
-
-    @property
-    def point(self) -> float:
-        """The median, in seconds: half of the waits are longer. It minimises the expected |log10(estimate / wait)|."""
-        return self.quantile(0.5)
-
-    def quantile(self, q: float) -> float:
-        """The smallest wait (s) that is not exceeded with probability `q`."""
-        return float(self.values[self.index(q)])
-
-    def index(self, q: float) -> int:
-        """Which of `values` that is."""
-        reached = int(self.weights.cumsum().searchsorted(q * (1 - 1e-12)))
-        return min(reached, len(self.values) - 1)
-
-    def draw(self, rng: np.random.Generator) -> int:
-        """Which of `values` a random draw gives."""
-        return self.index(float(rng.random()))
 
 
 class Learner(Protocol):

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.values.waits import Known, Observation
-from penstock.waits.base import PROMISE, Distribution
+from penstock.values.waits import Distribution, Known, Observation
+from penstock.waits.base import PROMISE
 from penstock.waits.states import array, expect, numbers, reading
 
 __all__ = ["LEAST", "Bounds"]

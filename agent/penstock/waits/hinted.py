@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.values.waits import Estimate
-from penstock.waits.base import NO_HINTS, Distribution, Hints
+from penstock.values.waits import Distribution, Estimate
+from penstock.waits.base import NO_HINTS, Hints
 from penstock.waits.history import Median
 
 __all__ = ["Hinted"]

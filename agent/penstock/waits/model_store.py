@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from penstock.api import Geometry
-from penstock.values.waits import Estimate, Known, Observation
-from penstock.waits.base import BOUND, NO_HINTS, PLANNED, Distribution, Hints, Learner
+from penstock.values.waits import Distribution, Estimate, Known, Observation
+from penstock.waits.base import BOUND, NO_HINTS, PLANNED, Hints, Learner
 from penstock.waits.common import Common
 from penstock.waits.geometry import classify, parse
 from penstock.waits.pooling import WaitStore, begin

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.values.waits import Estimate, Known, Observation
-from penstock.waits.base import NO_HINTS, Distribution, Hints
+from penstock.values.waits import Distribution, Estimate, Known, Observation
+from penstock.waits.base import NO_HINTS, Hints
 from penstock.waits.history import FIRST
 from penstock.waits.states import expect, numbers, reading
 

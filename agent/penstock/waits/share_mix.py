@@ -20,9 +20,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.values.waits import Estimate, Observation
+from penstock.values.waits import Distribution, Estimate, Observation
 from penstock.waits.alternatives import LIVE_ALTERNATIVES, check, logs, nearest
-from penstock.waits.base import NO_HINTS, Distribution, Hints
+from penstock.waits.base import NO_HINTS, Hints
 from penstock.waits.hedge import Pool, charge, fixed_share
 from penstock.waits.history import Last, Median
 from penstock.waits.states import array, expect, reading

@@ -60,7 +60,7 @@ _SHOWN: Mapping[str, _Shown] = {
         "penstock.messages.channels",
         {
             "penstock.messages.channels": ("Channel", "Undelivered", "read_secret"),
-            "penstock.messages.events": ("Event",),
+            "penstock.core.events": ("Event",),
         },
     ),
 }

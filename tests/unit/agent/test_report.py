@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli import cli
+from penstock.core.events import Event
 from penstock.errors import UserError
 from penstock.messages.comparison import ChainTerms, Verdict, compared, terms_of
-from penstock.messages.events import Event
 from penstock.messages.part import MessagesPart
 from penstock.messages.report import PeriodReport, StageStart, as_text, report_of, started, waiting
 from penstock.state.store import Store

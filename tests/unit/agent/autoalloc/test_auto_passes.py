@@ -19,8 +19,7 @@ from penstock.errors import Infeasible, OutcomeUnknown, SlurmUnavailable, StoreE
 from penstock.pool.demand import Demand, MemberLoad, TaskBatch
 from penstock.pool.folder import PoolFolder
 from penstock.state.store import Store
-from penstock.values.waits import Estimate, Known, Observation
-from penstock.waits.base import Distribution
+from penstock.values.waits import Distribution, Estimate, Known, Observation
 from penstock_lab.agent_world import virtual
 from penstock_lab.mock.backend import MockBackend, virtual_cluster
 from penstock_lab.mock.faults import Fault, FaultKind, FaultyBackend

@@ -15,8 +15,10 @@ from penstock import app
 from penstock.app import PARTS, App
 from penstock.config import config_of
 from penstock.core import parts
+from penstock.core.events import Event
+from penstock.core.installed import installed_parts
 from penstock.core.parts import Part, Site
-from penstock.errors import NotPermitted
+from penstock.errors import ConfigError, NotPermitted
 from penstock.state.store import Store
 from penstock_lab.mock.backend import virtual_cluster
 
@@ -30,9 +32,9 @@ def made(settings=None):
 
 def test_the_list_is_what_an_agent_has_each_with_a_name_of_its_own():
     one = made()
-    assert tuple(type(part) for part in one.parts) == PARTS
+    assert tuple(type(part) for part in one.parts) == (*PARTS[:-1], *installed_parts(), PARTS[-1])
     assert all(part.name for part in one.parts)
-    assert len({part.name for part in one.parts}) == len(PARTS)
+    assert len({part.name for part in one.parts}) == len(one.parts)
 
 
 def test_no_two_parts_answer_to_one_name():
@@ -40,6 +42,29 @@ def test_no_two_parts_answer_to_one_name():
     names = Counter(name for part in one.parts for name in part.operations())
     assert {name for name, count in names.items() if count > 1} == set()
     assert names.keys() < one.operations.keys()
+
+
+def test_an_operation_that_is_anothers_is_refused(monkeypatch):
+    taken = type("Taken", (Part,), {"name": "taken", "operations": lambda _self: {"submit": None}})
+    monkeypatch.setattr(app, "installed_parts", lambda: (taken,))
+    with pytest.raises(ConfigError, match="the part taken takes the operation 'submit', which is another's"):
+        made()
+
+
+def test_a_part_cannot_take_the_name_of_one_that_comes_with_penstock(monkeypatch):
+    taken = type("Taken", (Part,), {"name": "workflows"})
+    monkeypatch.setattr(app, "installed_parts", lambda: (taken,))
+    with pytest.raises(ConfigError, match="a part of Penstock itself is named 'workflows': take another name"):
+        app.check(config_of({}))
+
+
+def test_what_happens_is_told_to_every_part(monkeypatch):
+    heard = []
+    listener = type("Listener", (Part,), {"name": "listener", "told": lambda _self, event: heard.append(event)})
+    monkeypatch.setattr(app, "installed_parts", lambda: (listener,))
+    event = Event("stage-failed reserved f/a hold 1", "stage-failed", 1.0, "a has failed", "...", 1, "ann")
+    made()._site.tell(event)
+    assert heard == [event]
 
 
 def test_what_parts_are_given_fits_on_a_screen():
@@ -70,7 +95,8 @@ def test_the_manuals_example_is_a_whole_part(monkeypatch):
 
 def test_a_wrong_configuration_is_refused_by_the_part_whose_it_is(monkeypatch):
     asked = []
-    for kind in PARTS:
+    every = (*PARTS, *installed_parts())
+    for kind in every:
         monkeypatch.setattr(kind, "check", staticmethod(lambda _config, _kind=kind: asked.append(_kind)))
     app.check(config_of({}))
-    assert tuple(asked) == PARTS
+    assert tuple(asked) == every

@@ -18,10 +18,10 @@ from penstock.core.pauses import Pause
 from penstock.errors import Infeasible, LeftAlone, NotNow
 from penstock.holding.holds import Holds
 from penstock.holding.ledger import Ledger
+from penstock.holding.notices import notices_of
 from penstock.holding.passes import run_pass
 from penstock.holding.reservations import Reservations
 from penstock.holding.runs import ReservedRuns
-from penstock.messages.events import reserved
 from penstock.provision.holding import HoldPhase, Limits, WantedSlot
 from penstock.provision.repair import Free
 from penstock.state.store import Store
@@ -591,7 +591,7 @@ def test_a_pause_holds_a_slot_that_was_asked_for(tmp_path, how):
 
 def told(world):
     """What people would be told of the workflow: kind and stage."""
-    events = reserved(world.ledger.run("flow-1"), uid=0, user="root", now=world.backend.now())
+    events = notices_of(world.ledger.run("flow-1"), uid=0, user="root", now=world.backend.now())
     return [(event.kind, event.details["stage"]) for event in events]
 
 

@@ -25,13 +25,15 @@ from penstock.api import JobSpec
 from penstock.app import check
 from penstock.cli import cli
 from penstock.config import Config, MessagesSection, config_of, load
+from penstock.core.events import Event
 from penstock.core.executor import Concern
 from penstock.core.extensions import CHANNELS
 from penstock.core.metrics import Metrics
 from penstock.doctor.reader import _messages
 from penstock.errors import ConfigError, SlurmUnavailable
+from penstock.holding.notices import notices_of
 from penstock.messages.channels import Command, Mail, Undelivered, Webhook, channels_of, read_secret
-from penstock.messages.events import Event, failed_stages, paused, reserved
+from penstock.messages.events import failed_stages, paused
 from penstock.messages.figures import families
 from penstock.messages.messenger import Courier, Messenger
 from penstock.messages.outbox import LADDER, MOST, OLDEST, Letter, Outbox, State
@@ -84,7 +86,7 @@ def test_a_reserved_workflow_is_told_of_when_a_stage_fails_or_loses_its_slot():
         flow = Workflow("r", (Stage("a", 1, 60.0, 60.0, "true"),))
         run = in_slots("r", flow, {"a": StageSlot("r-a", 4)}, 0.0)
         run = replace(run.put(0, replace(run.stages[0], job=7, phase=phase)), told={"a": why} if why else {})
-        return [(e.kind, e.key) for e in reserved(run, uid=1, user="u", now=2.0)]
+        return [(e.kind, e.key) for e in notices_of(run, uid=1, user="u", now=2.0)]
 
     assert told() == told("it can begin earlier") == told("its reservation is gone", StagePhase.DONE) == []
     assert told("its reservation is gone") == [("deadline", "deadline reserved r/a hold 4")]

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.values.waits import Estimate, Known, Observation
+from penstock.values.waits import Distribution, Estimate, Known, Observation
 from penstock.waits.alternatives import ALTERNATIVES, LIVE_ALTERNATIVES, log_error
-from penstock.waits.base import Distribution
 from penstock.waits.hedge import charge, fixed_share
 from penstock.waits.hinted import Hinted
 from penstock.waits.history import FIRST, Last, Median

@@ -1,0 +1,37 @@
+"""What happens that people may be told of. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+__all__ = ["KINDS", "Event"]
+
+KINDS: Final = ("stage-failed", "deadline", "paused", "report")
+"""A stage has failed; a reserved workflow will not end when its slots say; the agent has paused itself; the week."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at the instant `at` (epoch s). `uid` and `user`: whose it is; None: the site's, or the
+    agent's own. `title` is one line, `text` some; `details` are JSON-able."""
+
+    key: str
+    kind: str
+    at: float
+    title: str
+    text: str
+    uid: int | None = None
+    user: str = ""
+    details: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        return {**asdict(replace(self, details={})), "details": dict(self.details)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Event:
+        """What `to_dict` gave."""
+        return cls(**data)
