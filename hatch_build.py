@@ -1,4 +1,4 @@
-"""What hatch cannot read in pyproject.toml: the pin of the library, and the commit that a distribution is made of."""
+"""What hatch cannot read in pyproject.toml: the pins of our own distributions, and the commit that it is made of."""
 
 from __future__ import annotations
 
@@ -15,11 +15,21 @@ PLACES = {"sdist": "agent/penstock/commit.txt", "wheel": "penstock/commit.txt"}
 
 
 class Dependencies(MetadataHookInterface):
-    """The agent and the library speak one protocol and are released together."""
+    """What is released together speaks one protocol, and asks for each other at one version."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Adds the library at this version to what else the agent needs."""
-        metadata["dependencies"] = [*self.config["dependencies"], f"penstock-dmr=={metadata['version']}"]
+        """Adds the library to what the core needs, and the distributions beside it to what may be installed with it."""
+        version = metadata["version"]
+        metadata["dependencies"] = [*self.config["dependencies"], f"penstock-dmr=={version}"]
+        beside = {name: [f"penstock-{name}=={version}"] for name in ("planning", "pool", "pyslurm")}
+        # pyslurm fits one release of Slurm, so it is not for all.
+        every = ["penstock[mpi,planning,plot,pool,rest]"]
+        metadata["optional-dependencies"] = {
+            **self.config["extras"],
+            **beside,
+            "mpi": [f"penstock-dmr[mpi]=={version}"],
+            "all": every,
+        }
 
 
 class Commit(BuildHookInterface[Any]):

@@ -10,11 +10,11 @@ from typing import Any
 from penstock.api import Job, JobState, Node, Partition, Reservation, Snapshot
 from penstock.core.picture import picture_to_dict
 from penstock.errors import AgentUnavailable
-from penstock.provision.pricing import PaperPricing
-from penstock.provision.shown import shown_slots
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
+from penstock_planning.plan.pricing import PaperPricing
+from penstock_planning.plan.shown import shown_slots
 
 NASTY = '<img src=x onerror="window.hurt=1"><script>window.hurt=1</script>&amp;"\'>'
 MINUTE = 60.0

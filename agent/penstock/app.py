@@ -33,8 +33,8 @@ from penstock.core.parts import Operation, Part, Site
 from penstock.core.pausing import PauseRequests
 from penstock.core.reloading import taken_over
 from penstock.core.requests import AgentRequests
-from penstock.core.viewing import shared_look
 from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable
+from penstock.fronts.part import FrontsPart
 from penstock.host import logs, sdnotify
 from penstock.host.clock import Clock
 from penstock.host.descriptors import raise_limit
@@ -44,21 +44,21 @@ from penstock.host.scrape import Scraped
 from penstock.ipc.audited import RequestAudit
 from penstock.ipc.doors import DoorsPart
 from penstock.ipc.inbox import Inbox
-from penstock.malleable.part import MalleablePart
 from penstock.messages.part import MessagesPart
-from penstock.moldable.part import MoldablePart
-from penstock.off.part import OffPart
-from penstock.predictions.part import WaitsPart
-from penstock.predictions.predictor import Predictions
-from penstock.shim.part import FrontsPart
+from penstock.resize.running.part import MalleablePart
+from penstock.resize.waiting.part import MoldablePart
+from penstock.shutdown.part import OffPart
+from penstock.site.viewing import shared_look
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import Metered
 from penstock.state.leadership import Leadership, Lock, hold_state
 from penstock.state.lease.holder import Lease
 from penstock.state.retention import Retention
 from penstock.state.store import Store
-from penstock.upkeep.statefile import open_checked, open_checked_acts
+from penstock.statefile.statefile import open_checked, open_checked_acts
 from penstock.values.backoff import backoff
+from penstock.waits.live.predictor import Predictions
+from penstock.waits.part import WaitsPart
 from penstock.workflow.part import WorkflowPart
 
 __all__ = ["PARTS", "App", "check", "serve"]

@@ -22,19 +22,19 @@ from penstock.config import config_of
 from penstock.errors import PenstockError
 from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
-from penstock.malleable.controller import MalleableController
-from penstock.malleable.part import MalleablePart
-from penstock.malleable.programs import Programs
-from penstock.malleable.words import ResizePhase
-from penstock.moldable.controller import MoldableController
-from penstock.moldable.part import MoldablePart
-from penstock.off.drain import Drain
-from penstock.off.part import OffPart
+from penstock.resize.running.controller import MalleableController
+from penstock.resize.running.part import MalleablePart
+from penstock.resize.running.programs import Programs
+from penstock.resize.running.words import ResizePhase
+from penstock.resize.waiting.controller import MoldableController
+from penstock.resize.waiting.part import MoldablePart
+from penstock.shutdown.drain import Drain
+from penstock.shutdown.part import OffPart
 from penstock.state.store import Store
-from penstock.workflow.controller import WorkflowController
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.part import WorkflowPart
+from penstock.workflow.run.controller import WorkflowController
 from penstock.workflow.state import WorkflowRun
 from penstock_lab.mock.backend import MockBackend, virtual_cluster
 from penstock_lab.mock.codec import CHANGING

@@ -42,7 +42,7 @@ def test_numbers_of_the_last_seconds_are_given_out_again(slurm: Cluster) -> None
 
     Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: slurmctld saves each job before sbatch is answered.
-    Relied on by: penstock.workflow.identity, penstock.workflow.views (`lost_in_a_crash`).
+    Relied on by: penstock.workflow.run.identity, penstock.workflow.run.views (`lost_in_a_crash`).
     """
     for _ in range(5):  # a save may just have come in between
         lost = submit(slurm, "-H", "-J", "lost")
@@ -59,7 +59,7 @@ def test_a_begin_time_that_was_brought_forward_is_lost(slurm: Cluster) -> None:
 
     Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: what scontrol has answered is on disk.
-    Relied on by: penstock.workflow.owned (a lost release is repeated).
+    Relied on by: penstock.workflow.run.owned (a lost release is repeated).
     """
     job = submit(slurm, "-N1", "--begin=2099-12-31T00:00:00")
     time.sleep(6)  # slurmctld saves its jobs every five seconds
@@ -78,7 +78,7 @@ def test_a_requeue_moves_the_submission_time_and_the_count_at_once(slurm: Cluste
 
     Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: the count changes when the job starts again.
-    Relied on by: penstock.workflow.identity (`recognise`), penstock.moldable.model (`is_job`).
+    Relied on by: penstock.workflow.run.identity (`recognise`), penstock.resize.waiting.model (`is_job`).
     """
     job = submit(slurm, "-N1", "--requeue")
     until(lambda: row(slurm, job)["JobState"] == "RUNNING", "its start", 60)

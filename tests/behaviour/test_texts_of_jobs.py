@@ -30,7 +30,7 @@ def test_a_script_from_stdin_has_no_command(slurm: Cluster) -> None:
 
     Releases seen: 22.05.8.
     Guess: the name is what the script calls first, or some path of a spooled file is the command.
-    Relied on by: penstock.malleable.learning (what only has a name may be any program).
+    Relied on by: penstock.resize.running.learning (what only has a name may be any program).
     """
     number, wrapped = submit(slurm, script=SCRIPT), submit(slurm, "--wrap", "sleep 60")
     named = submit(slurm, "-J", "heat", script=SCRIPT)
@@ -43,7 +43,7 @@ def test_the_command_of_a_job_has_its_scripts_arguments(slurm: Cluster) -> None:
 
     Releases seen: 22.05.8.
     Guess: the command is the path alone.
-    Relied on by: penstock.malleable.learning (`run.sh heat` and `run.sh sleep` are two programs).
+    Relied on by: penstock.resize.running.learning (`run.sh heat` and `run.sh sleep` are two programs).
     """
     script = slurm.home("alice") / "run.sh"
     script.write_text(SCRIPT)
@@ -57,7 +57,8 @@ def test_the_json_of_one_job_is_that_of_the_whole_queue_before_23_02(slurm: Clus
 
     Releases seen: 22.05.8.
     Guess: it prints that job.
-    Relied on by: penstock.malleable.learning (asks once for a job, beside the passes, and rests after a long answer).
+    Relied on by: penstock.resize.running.learning (asks once for a job, beside the passes, and rests after a
+    long answer).
     """
     one, other = submit(slurm, script=SCRIPT), submit(slurm, script=SCRIPT)
     found = told(slurm, "-j", str(one))
@@ -70,7 +71,7 @@ def test_nodes_asked_for_without_a_shell_outlive_who_asked(slurm: Cluster) -> No
 
     Releases seen: 22.05.8.
     Guess: it ends with the client, as that of `salloc` with a shell does.
-    Relied on by: penstock.malleable.controller (companions that an agent has lent outlive its kill).
+    Relied on by: penstock.resize.running.controller (companions that an agent has lent outlive its kill).
     """
     words = ["bash", "-c", "salloc --no-shell -N1 -t5 -J lent >/dev/null 2>&1; kill -9 $$"]
     assert slurm.run_as("alice", words).returncode != 0

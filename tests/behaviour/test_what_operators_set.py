@@ -56,7 +56,7 @@ def test_an_owner_s_time_limit_beyond_max_wall_is_taken_and_waits_for_ever(slurm
 
     Releases seen: 22.05.8, 24.11.5, 26.05.5.
     Guess: the change is refused.
-    Relied on by: penstock.moldable.controller (a shape that is refused like that is taken back).
+    Relied on by: penstock.resize.waiting.controller (a shape that is refused like that is taken back).
     """
     limits.qos("normal", MaxWall="3")
     job = submit(slurm, "-H", "-N1", "-t2")

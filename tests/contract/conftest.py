@@ -27,8 +27,6 @@ from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.parse import parse_version
-from penstock.slurm.pyslurm import PyslurmBackend
-from penstock.slurm.pyslurm_link import Versions, misfit
 from penstock.slurm.rest import NotOffered, RestBackend
 from penstock.slurm.rest_link import RestLink
 from penstock.values.rest_address import RestAddress
@@ -38,6 +36,8 @@ from penstock_lab.mock import control
 from penstock_lab.mock.backend import VirtualClock, virtual_cluster
 from penstock_lab.mock.client import MockClient
 from penstock_lab.mock.model import ClusterConfig, NodeLimits, PartitionConfig
+from penstock_pyslurm.backend import PyslurmBackend
+from penstock_pyslurm.link import Versions, misfit
 
 # The installed Slurm, and those of other releases of Debian in file systems of their own. Bringing one up has limits of
 # its own; building its file system takes longer than a test may.

@@ -22,7 +22,7 @@ import yaml
 from elastic_jobs import PYTHON, Elastic, rival
 from malleable import Agent, an_agent, until
 
-from penstock.elastic.model import read_elastic
+from penstock.resize.recipes.model import read_elastic
 from penstock_lab.cluster import ClusterSpec, up
 
 HERE = Path(__file__).resolve().parent

@@ -1,4 +1,4 @@
-"""Records what tests/unit/agent/shim replays: looks at a queue that stands still, and what the real commands say of it.
+"""Records what tests/unit/agent/fronts/answers replays: looks at a still queue, and what the real commands say of it.
 
 `python tests/slurm/record_shim.py FOLDER-OF-A-CLUSTER` writes tests/fixtures/shim/RELEASE.json.gz.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from shim_scene import Scene, calls, freeze, make_scene, tool_calls
 
-from penstock.shim.squeue_format import LETTERS
+from penstock.fronts.answers.squeue_format import LETTERS
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.raw_looks import RawLooks

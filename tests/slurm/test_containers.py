@@ -13,7 +13,7 @@ import pytest
 from engine import Engine, NoEngineError, Site, engine
 from malleable import until
 
-from penstock.cli.runs import shown
+from penstock.workflow.commands.runs import shown
 from penstock_lab.soak.solver import serial
 
 pytestmark = pytest.mark.timeout(3600)

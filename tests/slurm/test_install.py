@@ -19,7 +19,7 @@ from malleable import until
 
 from guide import GUIDE, blocks
 from outside import need_program
-from penstock.cli.runs import shown
+from penstock.workflow.commands.runs import shown
 from places import PROJECT
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(5400)]

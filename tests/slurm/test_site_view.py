@@ -16,8 +16,8 @@ from agents import COMMAND
 
 from conftest import folder_of
 from penstock.errors import NotPermitted, PenstockError
-from penstock.sharedlook import wire
-from penstock.siteview.looks import Looks
+from penstock.site.look import wire
+from penstock.site.view.looks import Looks
 from penstock.slurm.privacy import Viewer
 from penstock.slurm.queries import CliQueries
 from penstock_lab.cluster import Cluster, ClusterSpec, up

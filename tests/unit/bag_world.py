@@ -5,21 +5,21 @@ from __future__ import annotations
 from factories import hand
 
 from penstock.api import JobSpec
-from penstock.broker.acts import BagActs
-from penstock.broker.assess import assess, lanes_of, open_market
-from penstock.broker.bags import Bags
-from penstock.broker.clusters import view_clusters
-from penstock.broker.passes import run_pass
-from penstock.broker.place import place
-from penstock.broker.site import NodeFacts, SiteFile
-from penstock.broker.tasks import bag_at
 from penstock.config import config_of
-from penstock.select.correction import Corrections
-from penstock.select.spread import spread
 from penstock_lab.mock.backend import virtual_site
 from penstock_lab.mock.controller import Controller
 from penstock_lab.mock.model import ClusterConfig
 from penstock_lab.mock.speedup import Work
+from penstock_planning.broker.acts import BagActs
+from penstock_planning.broker.assess import assess, lanes_of, open_market
+from penstock_planning.broker.bags import Bags
+from penstock_planning.broker.clusters import view_clusters
+from penstock_planning.broker.passes import run_pass
+from penstock_planning.broker.place import place
+from penstock_planning.broker.site import NodeFacts, SiteFile
+from penstock_planning.broker.tasks import bag_at
+from penstock_planning.select.correction import Corrections
+from penstock_planning.select.spread import spread
 
 START = 1_700_000_000.0
 KNOWN = SiteFile(partitions={"near/main": NodeFacts(base=2e9), "far/main": NodeFacts(base=1e9)})

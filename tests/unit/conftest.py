@@ -20,9 +20,9 @@ import pytest
 import structlog
 import yaml
 
-import penstock.malleable.part
-from penstock.cli import output
-from penstock.cli.answers.base import Answer
+import penstock.resize.running.part
+from penstock.console import output
+from penstock.console.answers import Answer
 from penstock.errors import PenstockError
 from penstock.ipc.client import ask
 from penstock_lab.mock import control
@@ -193,5 +193,7 @@ def log_as_before():
 @pytest.fixture
 def quick_and_quiet(monkeypatch):
     """No fsync, no log, no look through all installed distributions at every restart: these tests make thousands."""
-    monkeypatch.setattr(penstock.malleable.part, "make_policy", functools.cache(penstock.malleable.part.make_policy))
+    monkeypatch.setattr(
+        penstock.resize.running.part, "make_policy", functools.cache(penstock.resize.running.part.make_policy)
+    )
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

@@ -16,10 +16,10 @@ from penstock.ipc.auth import Verifier
 from penstock.ipc.client import ask
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.ipc.server import Server
-from penstock.malleable.machine import MalleableJob
-from penstock.malleable.part import MalleablePart
-from penstock.malleable.programs import Programs
-from penstock.malleable.words import ResizePhase
+from penstock.resize.running.machine import MalleableJob
+from penstock.resize.running.part import MalleablePart
+from penstock.resize.running.programs import Programs
+from penstock.resize.running.words import ResizePhase
 from penstock.state.store import Store
 
 UID = 1000

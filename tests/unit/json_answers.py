@@ -10,8 +10,8 @@ import click
 from pydantic import BaseModel
 
 from penstock.cli import cli
-from penstock.cli.output import json_text
 from penstock.cli.schemas import answers
+from penstock.console.output import json_text
 
 
 @functools.cache

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.pool.model import PoolTask
-from penstock.pool.terms import FIRST_JOB, AfterJob, ArrayPlace, JobTerms
+from penstock_pool.model import PoolTask
+from penstock_pool.terms import FIRST_JOB, AfterJob, ArrayPlace, JobTerms
 
 __all__ = ["after", "array", "job"]
 

@@ -16,13 +16,13 @@ from penstock.audit.opening import HEAD
 from penstock.core.events import Event
 from penstock.core.off import Off, keep_off
 from penstock.core.pauses import Pause, PauseControl
-from penstock.malleable.machine import MalleableJob
-from penstock.moldable.model import MoldableJob, read_shapes
+from penstock.resize.running.machine import MalleableJob
+from penstock.resize.waiting.model import MoldableJob, read_shapes
 from penstock.state.schema import MIGRATIONS
 from penstock.state.store import TICKED, Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.runner import Runner
+from penstock.workflow.run.runner import Runner
 from penstock.workflow.state import Kept, Own, RunPhase, StagePhase, StageRun, Submitter, WorkflowRun, units_of
 
 AT = 1.7e9

@@ -8,9 +8,9 @@ import os
 from factories import ManualClock, make_job
 
 from penstock.api import License, Node, Partition, Reservation
-from penstock.sharedlook.client import SharedLook
-from penstock.siteview.looks import Looks
-from penstock.siteview.service import ViewService
+from penstock.site.look.client import SharedLook
+from penstock.site.view.looks import Looks
+from penstock.site.view.service import ViewService
 from penstock.slurm.privacy import Privacy
 
 ME = os.geteuid()

@@ -10,11 +10,11 @@ from typing import Final
 
 from penstock.core import figures
 from penstock.core.families import PREFIX, MetricSpec
+from penstock.fronts.answers import figures as shim
 from penstock.ipc import figures as doors
-from penstock.malleable import figures as malleable
 from penstock.messages import figures as messages
-from penstock.shim import figures as shim
-from penstock.workflow import figures as workflow
+from penstock.resize.running import figures as malleable
+from penstock.workflow.run import figures as workflow
 
 __all__ = ["METRICS", "PREFIX", "MetricSpec", "table"]
 

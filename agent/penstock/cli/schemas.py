@@ -10,67 +10,20 @@ import json
 import sys
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from penstock.cli.answers import advice, planning, pools, site, waits, workflows
+from penstock.admin.commands import answers as admin
+from penstock.advice.commands import answers as advice
+from penstock.host.distributions import beside, loaded
+from penstock.waits.commands import answers as waits
+from penstock.workflow.commands import answers as workflow
 
 __all__ = ["answers", "schema_of"]
 
-_AGENT: Final[Mapping[str, Any]] = {
-    "advise": advice.Advice,
-    "audit": site.Audit | site.Verified,
-    "bags": planning.Bags,
-    "cancel": workflows.Cancel,
-    "more": workflows.More,
-    "config show": site.Configuration,
-    "db backup": site.Backup,
-    "db check": site.Check,
-    "db salvage": site.Salvage,
-    "db vacuum": site.Vacuum,
-    "doctor": site.Doctor,
-    "elastic": workflows.Elastic,
-    "explain": workflows.Explain,
-    "hold cancel": planning.HoldAnswer,
-    "hold list": planning.Holds,
-    "hold open": planning.HoldAnswer,
-    "hold tick": planning.HoldTick,
-    "ledger": planning.Ledger,
-    "logs": workflows.Logs,
-    "message list": site.Messages,
-    "message test": site.Tests,
-    "off": site.Off,
-    "on": site.On,
-    "pause": site.Paused,
-    "plan": planning.Plan | planning.SitesPlan,
-    "pool auto": pools.Auto,
-    "pool cancel": pools.Cancel,
-    "pool drain": pools.Drain,
-    "pool logs": pools.Logs,
-    "pool start": pools.Start,
-    "pool status": pools.Status,
-    "pool stop": pools.Stop,
-    "pool submit": pools.Submit,
-    "pool top": pools.Top,
-    "profile compare": planning.Compare,
-    "profile run": planning.Profile,
-    "quote": planning.Quotes,
-    "report": site.Report,
-    "resume": site.Paused,
-    "retry": workflows.Retry,
-    "select": planning.Select,
-    "slots": planning.Slots,
-    "stage": planning.Stage,
-    "status": workflows.Status,
-    "submit": workflows.Submit | workflows.Try,
-    "tick": workflows.Tick,
-    "top": workflows.Top,
-    "try": workflows.Try,
-    "waits": waits.Waits,
-}
+_OWN: Final = (admin, advice, waits, workflow)
 
 
 class _Schema(GenerateJsonSchema):
@@ -85,9 +38,11 @@ class _Schema(GenerateJsonSchema):
 @cache
 def answers() -> Mapping[str, TypeAdapter[Any]]:
     """What each command of the installed ones prints, by the words after `penstock`."""
-    models = dict(_AGENT)
-    for other in entry_points(group="penstock.answers"):
-        models |= other.load()
+    models: dict[str, Any] = {}
+    for own in _OWN:
+        models |= own.ANSWERS
+    for other in beside():
+        models |= loaded(other.answers) if other.answers else {}
     return {name: TypeAdapter(model) for name, model in models.items()}
 
 

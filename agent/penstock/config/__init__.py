@@ -126,14 +126,14 @@ def _made(data: Mapping[str, Any], where: Callable[[tuple[str, ...]], object]) -
 
 def schema() -> dict[str, Any]:
     """The JSON schema of the configuration file, for editors and for tools that write one."""
-    from penstock.config import checking  # slow to load
+    from penstock.config import checking
 
     return checking.schema()
 
 
 def values_of(config: Config) -> dict[str, dict[str, Any]]:
     """The values by section and key, as JSON has them."""
-    from penstock.config import checking  # slow to load
+    from penstock.config import checking
 
     return checking.dumped(config)
 

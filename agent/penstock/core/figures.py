@@ -9,9 +9,8 @@ from typing import Final
 from penstock.audit.auditor import Auditor
 from penstock.core.executor import Executor
 from penstock.core.families import Family, MetricSpec, by, by_one, copied, family, histogram, named, one
-from penstock.core.observe import Observer
+from penstock.core.observe import OUTCOMES, Observer
 from penstock.core.pauses import FEATURES, as_pauses
-from penstock.sharedlook.client import OUTCOMES
 from penstock.slurm.budget import Metered
 from penstock.slurm.meter import LOOKS
 from penstock.state.store import Store

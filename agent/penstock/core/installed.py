@@ -7,24 +7,36 @@ methods what it contributes there.
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
-from typing import Final
 
 from penstock.core.extensions import POINTS, ExtensionPoint
 from penstock.core.parts import Part
+from penstock.errors import ConfigError
+from penstock.host.distributions import beside, loaded
 
 __all__ = ["extension_points", "installed_parts"]
-
-_PLACES: Final = ("penstock.autoalloc.part:PoolsPart", "penstock.holding.part:SlotsPart")
 
 
 @cache
 def installed_parts() -> tuple[type[Part], ...]:
-    """The classes of the parts that are installed beside the core, in the order in which they take their steps."""
-    found = []
-    for place in _PLACES:
-        module, _, name = place.partition(":")
-        found.append(getattr(import_module(module), name))
+    """The classes of the parts that are installed beside the core, in the order in which they take their steps.
+
+    Raises ConfigError for one that may not be taken in (`InstalledDistribution.why_not`), or cannot be loaded.
+    """
+    found: list[type[Part]] = []
+    for one in beside():
+        if not one.part:
+            continue
+        if why := one.why_not():
+            raise ConfigError(f"{one.file}: the part of {one.name} is not taken in: {why}")
+        try:
+            part = loaded(one.part)
+        except Exception as error:
+            raise ConfigError(f"{one.file}: the part {one.part} cannot be loaded: {error!r}") from error
+        if not (isinstance(part, type) and issubclass(part, Part) and part.name):
+            raise ConfigError(f"{one.file}: {one.part} is no part: a class that is a `Part`, with a `name`")
+        if part.name in (other.name for other in found):
+            raise ConfigError(f"{one.file}: there is another part {part.name!r}")
+        found.append(part)
     return tuple(found)
 
 

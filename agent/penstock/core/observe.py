@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.api import Job, License, Node, Partition, Reservation, Snapshot
 from penstock.errors import NotNow, PenstockError
@@ -19,7 +19,23 @@ from penstock.host.clock import Clock, Rest
 from penstock.slurm.base import Reader
 from penstock.values.backoff import backoff
 
-__all__ = ["Observer", "Shared", "waking"]
+__all__ = ["OUTCOMES", "Observer", "Shared", "waking"]
+
+OUTCOMES: Final = (
+    "used",
+    "absent",
+    "forged",
+    "slow",
+    "broken",
+    "old",
+    "late",
+    "elsewhere",
+    "clock",
+    "private",
+    "busy",
+    "slurm",
+)
+"""How it went: the look was used, or why not."""
 
 _LONGEST_BACKOFF = 300.0
 _REFUSED = 60.0
@@ -41,7 +57,7 @@ class Shared(Protocol):
 
     @property
     def outcomes(self) -> Mapping[str, int]:
-        """How often it was asked for, by how that went."""
+        """How often it was asked for, by which of `OUTCOMES`."""
         ...
 
     async def look(self, now: float) -> Snapshot | None:

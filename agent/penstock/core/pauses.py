@@ -3,7 +3,7 @@ allow. Pauses outlive the agent. Whoever is about to act asks here, and nowhere 
 
 What is paused or not allowed is left as it is, as if the agent were away: nothing is submitted, released, re-pointed,
 requeued or resized. What is under way in Slurm comes to its end (a resize that has begun, a workflow that is being
-cancelled). `penstock off` is stronger than all pauses: what is held is given back as well (`penstock.off`).
+cancelled). `penstock off` is stronger than all pauses: what is held is given back as well (`penstock.shutdown`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from penstock.host.logins import login
 from penstock.host.logs import get_logger
 from penstock.messages.events import failed_stages, paused
 from penstock.messages.messenger import Messenger
-from penstock.workflow.controller import WorkflowController
+from penstock.workflow.run.controller import WorkflowController
 from penstock.workflow.state import WorkflowRun
 
 __all__ = ["join"]

@@ -20,7 +20,7 @@ from typing import Final
 
 from dmr.elastic import plans
 from penstock.errors import UserError
-from penstock.moldable.model import read_checkpoint, read_shapes
+from penstock.resize.waiting.model import read_checkpoint, read_shapes
 from penstock.slurm.option_words import OURS, head_lines
 from penstock.values.documents import show
 from penstock.values.durations import DURATION_FORMS, parse_duration

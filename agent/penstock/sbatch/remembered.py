@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.fronts.memory import FORGET, cluster_name, keep, memory_folder
+from penstock.fronts.programs.memory import FORGET, cluster_name, keep, memory_folder
 
 __all__ = ["Remembered", "SubmittedJobs", "cluster_name"]
 

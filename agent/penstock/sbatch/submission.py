@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from penstock.errors import NotPermitted, PenstockError
-from penstock.fronts.memory import cluster_name
-from penstock.fronts.once import patience
-from penstock.fronts.path import Refused, beheaded, find, guarded
-from penstock.fronts.process import become, first_environment
-from penstock.fronts.room import line_folder
-from penstock.fronts.script import own_lines, script_lines, script_path
-from penstock.fronts.submit import SbatchAnswer, submit_once
+from penstock.fronts.programs.memory import cluster_name
+from penstock.fronts.programs.once import patience
+from penstock.fronts.programs.path import Refused, beheaded, find, guarded
+from penstock.fronts.programs.process import become, first_environment
+from penstock.fronts.programs.room import line_folder
+from penstock.fronts.programs.script import own_lines, script_lines, script_path
+from penstock.fronts.programs.submit import SbatchAnswer, submit_once
 from penstock.slurm.option_words import SbatchWords, read_words, script_words
 from penstock.slurm.parse import ParseError, parse_time
 from penstock.values.lines import split_lines

@@ -14,8 +14,8 @@ from distributed import Client
 
 from penstock.config import load
 from penstock.errors import AgentUnavailable
-from penstock.pool.folder import pool_folder
-from penstock.pool.link import security
+from penstock_pool.folder import pool_folder
+from penstock_pool.link import security
 
 __all__ = ["client"]
 

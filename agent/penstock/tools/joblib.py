@@ -16,9 +16,9 @@ from typing import Any
 from joblib.parallel import AutoBatchingMixin, ParallelBackendBase, register_parallel_backend
 
 from penstock.config import load
-from penstock.pool.client import ask
-from penstock.pool.folder import pool_folder
-from penstock.pool.futures import PoolExecutor
+from penstock_pool.client import ask
+from penstock_pool.folder import pool_folder
+from penstock_pool.futures import PoolExecutor
 
 __all__ = ["PoolBackend"]
 

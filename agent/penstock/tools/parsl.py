@@ -20,9 +20,9 @@ from parsl.executors.status_handling import BlockProviderExecutor
 from parsl.jobs.states import JobState
 
 from penstock.host.logs import get_logger
-from penstock.pool.futures import PoolExecutor
 from penstock.slurm.minutes import minutes_of
 from penstock.tools.expected import ExpectedWait, ready_within
+from penstock_pool.futures import PoolExecutor
 
 __all__ = ["PenstockExecutor", "ask_ahead"]
 

@@ -1,1 +1,1 @@
-"""How long will a geometry wait? Predictors behind one small interface."""
+"""What a job is expected to wait: learners, and what is known now."""

@@ -7,7 +7,6 @@ from dataclasses import asdict, fields, replace
 from operator import attrgetter
 from typing import Any, Final
 
-from penstock.workflow.cuts import place_units, singles, together
 from penstock.workflow.intervals import intervals_of
 from penstock.workflow.model import Workflow, workflow_from_dict, workflow_to_dict
 from penstock.workflow.state import (
@@ -22,6 +21,7 @@ from penstock.workflow.state import (
     WorkflowRun,
     units_of,
 )
+from penstock.workflow.strategies.cuts import place_units, singles, together
 from penstock.workflow.ties import Tie
 
 __all__ = ["in_order", "in_slots", "run_from_dict", "run_to_dict"]

@@ -13,13 +13,13 @@ from penstock.core.pace import Pace
 from penstock.core.parts import Controller, Operation, Part, Site, StatusShare
 from penstock.errors import ConfigError, UserError
 from penstock.state.environments import Environments
-from penstock.workflow import figures
-from penstock.workflow.controller import WorkflowController
-from penstock.workflow.registry import strategy_named
 from penstock.workflow.requests import WorkflowRequests
-from penstock.workflow.runner import Runner
-from penstock.workflow.strategy import Rules
-from penstock.workflow.trying import Trial
+from penstock.workflow.run import figures
+from penstock.workflow.run.controller import WorkflowController
+from penstock.workflow.run.runner import Runner
+from penstock.workflow.strategies.registry import strategy_named
+from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.submit.trying import Trial
 
 __all__ = ["WorkflowPart"]
 

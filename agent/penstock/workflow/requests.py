@@ -12,13 +12,13 @@ from penstock.core.pace import Pace
 from penstock.core.parts import Operation, Site, StatusShare
 from penstock.errors import NotFound, UserError
 from penstock.values.documents import brief, show
-from penstock.workflow.admission import seconds_open
-from penstock.workflow.controller import WorkflowController
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.model import Workflow, workflow_from_dict
+from penstock.workflow.run.controller import WorkflowController
 from penstock.workflow.state import Submitter, WorkflowRun
 from penstock.workflow.stored import read_latest
-from penstock.workflow.trying import Trial
+from penstock.workflow.submit.admission import seconds_open
+from penstock.workflow.submit.trying import Trial
 
 __all__ = ["WorkflowRequests", "with_reasons"]
 

@@ -32,23 +32,23 @@ _SHOWN: Mapping[str, _Shown] = {
     ),
     "strategy": (
         "When a stage is submitted",
-        "penstock.workflow.strategy",
-        {"penstock.workflow.strategy": ("Strategy", "Plan", "Due", "Outlook", "Rules")},
+        "penstock.workflow.strategies.strategy",
+        {"penstock.workflow.strategies.strategy": ("Strategy", "Plan", "Due", "Outlook", "Rules")},
     ),
     "placement": (
         "Which task of a pool goes where",
-        "penstock.pool.placement",
-        {"penstock.pool.placement": ("Placement", "Group", "Room", "Shape", "Load")},
+        "penstock_pool.placement",
+        {"penstock_pool.placement": ("Placement", "Group", "Room", "Shape", "Load")},
     ),
     "pricing": (
         "What a slot costs",
-        "penstock.provision.pricing",
-        {"penstock.provision.pricing": ("Pricing",)},
+        "penstock_planning.plan.pricing",
+        {"penstock_planning.plan.pricing": ("Pricing",)},
     ),
     "affinity": (
         "Which resource suits a task",
-        "penstock.select.ranking",
-        {"penstock.select.ranking": ("Affinity", "Option", "Wait")},
+        "penstock_planning.select.ranking",
+        {"penstock_planning.select.ranking": ("Affinity", "Option", "Wait")},
     ),
     "backend": (
         "How Slurm is reached",

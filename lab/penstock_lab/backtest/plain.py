@@ -19,8 +19,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.waits.base import PROMISE
-from penstock.waits.history import FIRST
+from penstock.waits.learners.base import PROMISE
+from penstock.waits.learners.history import FIRST
 from penstock_lab.backtest.past import Past, dense, median_and_bound, narrow
 from penstock_lab.backtest.score import STRETCHES, Row, Score, row_of
 from penstock_lab.history.history import History

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.waits.base import BOUND
+from penstock.waits.learners.base import BOUND
 from penstock_lab.backtest.past import narrow
 from penstock_lab.backtest.plain import ran
 from penstock_lab.backtest.score import Row, Score, row_of

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.waits.report import FLOOR
+from penstock.waits.learners.report import FLOOR
 from penstock_lab.intervals import Interval, drawn, spanned
 
 __all__ = ["STRETCHES", "Row", "Score", "row_of", "verdict"]

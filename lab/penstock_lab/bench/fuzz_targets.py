@@ -21,26 +21,26 @@ from dmr import credential, wire
 from penstock import config
 from penstock.app import App
 from penstock.errors import ConfigError, PenstockError, UserError
-from penstock.holding import requests
 from penstock.ipc.handlers import LocalDoor
-from penstock.pool.taskfile import read_tasks
-from penstock.provision.queuefile import parse_queue
-from penstock.provision.session import Session
-from penstock.provision.sites import Hello
 from penstock.sbatch import directives, moldable
-from penstock.sites.file import read_sites
 from penstock.slurm import option_words, parse, records, refusals
 from penstock.slurm.parse import ParseError
 from penstock.slurm.texts import texts_from_json
 from penstock.state.store import Store
 from penstock.values.documents import parse_yaml
-from penstock.workflow.admission import registration
-from penstock.workflow.chains import join, read_links
-from penstock.workflow.formats import parse_workflow
+from penstock.workflow.files.formats import parse_workflow
+from penstock.workflow.files.wfformat import Packing
 from penstock.workflow.model import workflow_from_dict
-from penstock.workflow.wfformat import Packing
+from penstock.workflow.submit.admission import registration
+from penstock.workflow.submit.chains import join, read_links
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.sim import swf
+from penstock_planning.hold import requests
+from penstock_planning.plan.queuefile import parse_queue
+from penstock_planning.plan.session import Session
+from penstock_planning.plan.sites import Hello
+from penstock_planning.sites.file import read_sites
+from penstock_pool.taskfile import read_tasks
 
 __all__ = ["TARGETS", "Target"]
 

@@ -16,10 +16,10 @@ from functools import partial
 
 import numpy as np
 
-from penstock.select.catalogue import Catalogue
-from penstock.select.consumables import Capability, Consumable, Requirement, Resource, Task
-from penstock.select.cost import run_time
-from penstock.select.matchmaking import res_select, satisfy_task
+from penstock_planning.select.catalogue import Catalogue
+from penstock_planning.select.consumables import Capability, Consumable, Requirement, Resource, Task
+from penstock_planning.select.cost import run_time
+from penstock_planning.select.matchmaking import res_select, satisfy_task
 
 ROUNDS = 5
 GOAL = 1.0

@@ -32,11 +32,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.select.workload import times_of
 from penstock_lab.bench.pool import COMMAND, World
 from penstock_lab.bench.rounds import STOPPED, rounds_command, say
 from penstock_lab.paired.poolpairs import AUTO, HQ, PoolWindow, report
 from penstock_lab.paired.poolways import PoolOutcome
+from penstock_planning.select.workload import times_of
 
 NODES: Final = 8
 CORES: Final = 2

@@ -39,16 +39,16 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from penstock.pool import link
-from penstock.pool.client import PoolLine
-from penstock.pool.executor import Ended
-from penstock.pool.folder import PoolFolder
-from penstock.pool.futures import PoolExecutor
-from penstock.pool.holding import HeldTasks, Terms
-from penstock.pool.model import AttemptOutcome, Capacity, PoolTask
-from penstock.pool.service import Service
-from penstock.pool.terms import FIRST_JOB
-from penstock.pool.upkeep import SHORT
+from penstock_pool import link
+from penstock_pool.client import PoolLine
+from penstock_pool.executor import Ended
+from penstock_pool.folder import PoolFolder
+from penstock_pool.futures import PoolExecutor
+from penstock_pool.holding import HeldTasks, Terms
+from penstock_pool.model import AttemptOutcome, Capacity, PoolTask
+from penstock_pool.service import Service
+from penstock_pool.terms import FIRST_JOB
+from penstock_pool.upkeep import SHORT
 
 PARTS: Final = ("pool", "jobs", "paced", "paced distributed", "client", "distributed", "hyperqueue")
 GOAL_MS, GOAL_RATIO, GOAL_SUBMITTED = 0.3, 1.3, 1000.0

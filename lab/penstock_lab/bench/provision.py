@@ -19,13 +19,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.future.plan import Claim, ClusterQueue, PendingJob, make_plan
-from penstock.provision.dag import Dag, one_site
-from penstock.provision.front import Evaluation
-from penstock.provision.heft import Scheduler
-from penstock.provision.moga import MogaSettings, moga
-from penstock.provision.orders import free_plans
-from penstock.provision.pricing import PaperPricing, quote
-from penstock.provision.slots import default_horizon, free_slots
+from penstock_planning.plan.dag import Dag, one_site
+from penstock_planning.plan.front import Evaluation
+from penstock_planning.plan.heft import Scheduler
+from penstock_planning.plan.moga import MogaSettings, moga
+from penstock_planning.plan.orders import free_plans
+from penstock_planning.plan.pricing import PaperPricing, quote
+from penstock_planning.plan.slots import default_horizon, free_slots
 
 NODES = 430
 PRICING = PaperPricing()

@@ -18,8 +18,8 @@ import sys
 import time
 from pathlib import Path
 
-from penstock.select.workload import Times, times_of
 from penstock_lab.cluster import Cluster, ClusterSpec, up
+from penstock_planning.select.workload import Times, times_of
 
 FOLDER = Path("/var/tmp/pst-bench-select")
 PARTITIONS = {"fast": ("n[1-2]", 2, 1.0), "medium": ("n[3-5]", 3, 1.5), "slow": ("n[6-8]", 3, 3.0)}

@@ -42,8 +42,8 @@ from dmr import credential, wire
 from penstock.errors import PenstockError
 from penstock.host.unixdoor import connected
 from penstock.ipc.client import ask
-from penstock.sharedlook import client as looking
-from penstock.sharedlook.client import SharedLook
+from penstock.site.look import client as looking
+from penstock.site.look.client import SharedLook
 from penstock_lab.cluster import Cluster, ClusterSpec, up
 
 COMMAND: Final = [sys.executable, "-c", "from penstock.cli import main; main()"]

@@ -21,13 +21,13 @@ import numpy as np
 from penstock.api import Geometry, Job, JobState, Node, Partition, Snapshot
 from penstock.state.store import Store
 from penstock.values.waits import Observation
-from penstock.waits.alternatives import LIVE_ALTERNATIVES
-from penstock.waits.base import Learner
-from penstock.waits.learners import PREDICTORS, make
-from penstock.waits.model_store import ModelStore
-from penstock.waits.queue_learner import QueueLearner
-from penstock.waits.queue_view import FEATURES, View
-from penstock.waits.queue_watch import QueueWatch
+from penstock.waits.learners.alternatives import LIVE_ALTERNATIVES
+from penstock.waits.learners.base import Learner
+from penstock.waits.learners.learners import PREDICTORS, make
+from penstock.waits.learners.model_store import ModelStore
+from penstock.waits.learners.queue_learner import QueueLearner
+from penstock.waits.learners.queue_view import FEATURES, View
+from penstock.waits.learners.queue_watch import QueueWatch
 
 ROUNDS = 5
 GEOMETRIES = 10_000

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from penstock.cli.answers.base import Answer, AnswerPart
+from penstock.console.answers import Answer, AnswerPart
 
 __all__ = ["ANSWERS"]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.options import whole
-from penstock.cli.output import ago, emit_json, table
+from penstock.console.options import whole
+from penstock.console.output import ago, emit_json, table
 from penstock.errors import UserError
-from penstock.workflow.formats import load_workflow
+from penstock.workflow.files.formats import load_workflow
 from penstock_lab.backtest.plain import runs_of, waits_of
 from penstock_lab.backtest.sampled import Sample, sampled_waits
 from penstock_lab.backtest.score import Row, verdict

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli.groups import CommandGroup
-from penstock.cli.output import emit_json, table
+from penstock.console.groups import CommandGroup
+from penstock.console.output import emit_json, table
 from penstock.errors import UserError
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from types import FrameType
 
 import click
 
-from penstock.cli.groups import CommandGroup
-from penstock.cli.output import emit_json
-from penstock.cli.times import Duration
+from penstock.console.groups import CommandGroup
+from penstock.console.output import emit_json
+from penstock.console.times import Duration
 from penstock.errors import UserError
 from penstock_lab.cluster import Cluster, ClusterSpec, down, joined, up
 from penstock_lab.cluster.rootfs import prepare

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from penstock.cli.gantt import require
 from penstock.config import config_of, load
 from penstock.host import logs
 from penstock_lab.demo.accounting import difference
@@ -22,6 +21,7 @@ from penstock_lab.demo.report import checks, print_summary
 from penstock_lab.demo.resizing import Resizing, run_resized
 from penstock_lab.demo.sites import NODES, Ground, mock_site, slurm_site
 from penstock_lab.demo.view import View
+from penstock_planning.commands.gantt import require
 
 __all__ = ["demo"]
 

@@ -14,10 +14,10 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from penstock.cli.groups import CommandGroup
-from penstock.cli.options import apart, out_option, whole
-from penstock.cli.output import emit_json, plain
-from penstock.cli.times import Duration
+from penstock.console.groups import CommandGroup
+from penstock.console.options import apart, out_option, whole
+from penstock.console.output import emit_json, plain
+from penstock.console.times import Duration
 from penstock.errors import UserError
 from penstock.slurm.moments import parse_moment
 from penstock.slurm.parse import ParseError

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.groups import CommandGroup
-from penstock.cli.options import check_read_twice, choice, out_option, whole
-from penstock.cli.output import emit_json
+from penstock.console.groups import CommandGroup
+from penstock.console.options import check_read_twice, choice, out_option, whole
+from penstock.console.output import emit_json
 from penstock_lab.cli.simulate_cluster import cluster
 from penstock_lab.cli.simulate_model import model
 from penstock_lab.cli.simulate_sweep import sweep

@@ -10,10 +10,10 @@ import click
 from click.core import ParameterSource
 
 from penstock.api import ReservationSpec
-from penstock.cli.former import formerly
-from penstock.cli.options import check_read_twice, choice, number, out_option, whole
-from penstock.cli.output import emit_json
-from penstock.cli.times import Duration
+from penstock.console.former import formerly
+from penstock.console.options import check_read_twice, choice, number, out_option, whole
+from penstock.console.output import emit_json
+from penstock.console.times import Duration
 from penstock.errors import UserError
 from penstock.values.durations import duration_text, parse_duration
 from penstock_lab.cli.simulate_model import MAX_SEED

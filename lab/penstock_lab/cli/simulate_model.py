@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.options import choice, number, out_option, whole
-from penstock.cli.output import emit_json
+from penstock.console.options import choice, number, out_option, whole
+from penstock.console.output import emit_json
 from penstock.errors import UserError
 from penstock_lab.sim.estimates import FORMS, Estimates, parse_estimates
 from penstock_lab.sim.swfout import write_workload

@@ -11,8 +11,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from penstock.cli.former import formerly
-from penstock.cli.options import apart, out_option, whole
+from penstock.console.former import formerly
+from penstock.console.options import apart, out_option, whole
 from penstock.errors import PenstockError, UserError
 from penstock_lab.sim.estimates import FORMS
 from penstock_lab.sim.replay import POLICIES, TIES

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import click
 
-from penstock.cli.options import choice, number, whole
-from penstock.cli.output import ago, emit_json
+from penstock.console.options import choice, number, whole
+from penstock.console.output import ago, emit_json
 from penstock.errors import PenstockError, UserError
 from penstock_lab.cli.backtest import partition_option
 from penstock_lab.history.history import History

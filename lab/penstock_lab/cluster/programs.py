@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from penstock.errors import PenstockError, UserError
-from penstock.fronts.path import GUARD
+from penstock.fronts.programs.path import GUARD
 
 __all__ = ["PATH", "check_programs", "parse_version", "path_for", "slurm_version", "user_programs", "version_pair"]
 

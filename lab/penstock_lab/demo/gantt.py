@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.cli.gantt import require
 from penstock_lab.demo.timeline import Timeline
+from penstock_planning.commands.gantt import require
 
 __all__ = ["Label", "Panel", "arranged", "draw"]
 

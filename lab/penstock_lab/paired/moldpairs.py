@@ -21,8 +21,8 @@ import numpy as np
 
 from penstock.api import JobSpec, JobState, Snapshot
 from penstock.future.cluster import Cluster
-from penstock.moldable.choose import choose, choose_new
-from penstock.moldable.model import MoldableJob, MoldShape
+from penstock.resize.waiting.choose import choose, choose_new
+from penstock.resize.waiting.model import MoldableJob, MoldShape
 from penstock.values.speedup import Amdahl
 from penstock_lab.intervals import mean_of, ratio_of_means
 from penstock_lab.mock import views

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.api import JobState
-from penstock.autoalloc.choose import JOIN, RESERVE
-from penstock.pool.demand import Demand, MemberLoad, TaskBatch, TaskRunTimes, coalesced
-from penstock.pool.model import idle_share
 from penstock_lab.mock.engine import Engine
+from penstock_pool.auto.choose import JOIN, RESERVE
+from penstock_pool.demand import Demand, MemberLoad, TaskBatch, TaskRunTimes, coalesced
+from penstock_pool.model import idle_share
 
 __all__ = ["PoolWorkload", "SimPool", "SimTask", "tasks_of"]
 

@@ -15,19 +15,19 @@ from typing import Any, Final
 
 from penstock.api import JobSpec, JobState
 from penstock.app import App
-from penstock.autoalloc.acts import AutoActs
-from penstock.autoalloc.order import AutoOrder, AutoState
-from penstock.autoalloc.passes import AutoPass
 from penstock.config import config_of
-from penstock.pool.folder import PoolFolder
-from penstock.predictions.part import WaitsPart
 from penstock.state.store import Store
+from penstock.waits.part import WaitsPart
 from penstock_lab.mock.backend import MockBackend
 from penstock_lab.mock.clock import VirtualClock
 from penstock_lab.mock.controller import Controller
 from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.speedup import Work
 from penstock_lab.paired.poolsim import PoolWorkload, SimPool
+from penstock_pool.auto.acts import AutoActs
+from penstock_pool.auto.order import AutoOrder, AutoState
+from penstock_pool.auto.passes import AutoPass
+from penstock_pool.folder import PoolFolder
 
 __all__ = ["PoolOutcome", "PoolSetting", "automatic", "hyperqueue", "one_job"]
 

@@ -21,9 +21,9 @@ from penstock.api import Snapshot
 from penstock.errors import UserError
 from penstock.future.past import PastRecorder
 from penstock.host import logs
-from penstock.workflow.cuts import Cut
-from penstock.workflow.forecast import cuts_of
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.strategies.cuts import Cut
+from penstock.workflow.submit.forecast import cuts_of
 from penstock_lab.mock import views
 from penstock_lab.mock.engine import Engine
 from penstock_lab.paired.forks import in_forks

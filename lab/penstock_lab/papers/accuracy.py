@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from penstock.api import JobSpec
 from penstock.values.waits import Estimate, Observation
-from penstock.waits.alternatives import ALTERNATIVES, LIVE_ALTERNATIVES
-from penstock.waits.base import Learner
-from penstock.waits.learners import make
-from penstock.waits.queue_learner import QueueLearner
+from penstock.waits.learners.alternatives import ALTERNATIVES, LIVE_ALTERNATIVES
+from penstock.waits.learners.base import Learner
+from penstock.waits.learners.learners import make
+from penstock.waits.learners.queue_learner import QueueLearner
 from penstock_lab.intervals import Interval, mean_of
 from penstock_lab.papers import paper
 from penstock_lab.papers.queue_log import Submission, Submitted, walk

@@ -8,8 +8,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from penstock.waits.learners import DEFAULT
-from penstock.waits.report import FLOOR
+from penstock.waits.learners.learners import DEFAULT
+from penstock.waits.learners.report import FLOOR
 from penstock_lab.intervals import Interval, ratio_of_means
 from penstock_lab.paired.chapter import pairs
 from penstock_lab.papers import accuracy, fig5, logs, paper, tables

@@ -19,8 +19,8 @@ from penstock.api import JobSpec
 from penstock.app import App
 from penstock.config import config_of
 from penstock.future.past import PastRecorder
-from penstock.predictions.recorder import keep_past
 from penstock.state.store import Store
+from penstock.waits.live.recorder import keep_past
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.model import Workflow
 from penstock.workflow.part import WorkflowPart

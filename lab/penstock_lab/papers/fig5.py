@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.values.waits import Observation
-from penstock.waits.alternatives import ALTERNATIVES, log_error, nearest
-from penstock.waits.learners import make
+from penstock.waits.learners.alternatives import ALTERNATIVES, log_error, nearest
+from penstock.waits.learners.learners import make
 from penstock_lab.intervals import Interval, mean_of
 
 __all__ = ["ITERATIONS", "NOISES", "ROWS", "SEEDS", "Outcome", "run", "waits"]

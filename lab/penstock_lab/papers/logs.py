@@ -23,17 +23,17 @@ import numpy as np
 
 from penstock.errors import UserError
 from penstock.values.waits import Estimate, Observation
-from penstock.waits.alternatives import LIVE_ALTERNATIVES, log_error
-from penstock.waits.base import BOUND, PLANNED, Hints, Learner
-from penstock.waits.common import Common
-from penstock.waits.geometry import key_of
-from penstock.waits.hinted import Hinted
-from penstock.waits.history import Last, Median
-from penstock.waits.qbets import Qbets
-from penstock.waits.queue_learner import QueueLearner
-from penstock.waits.report import FLOOR, pinball
-from penstock.waits.share import ShareLearner
-from penstock.waits.share_mix import ShareMix
+from penstock.waits.learners.alternatives import LIVE_ALTERNATIVES, log_error
+from penstock.waits.learners.base import BOUND, PLANNED, Hints, Learner
+from penstock.waits.learners.common import Common
+from penstock.waits.learners.geometry import key_of
+from penstock.waits.learners.hinted import Hinted
+from penstock.waits.learners.history import Last, Median
+from penstock.waits.learners.qbets import Qbets
+from penstock.waits.learners.queue_learner import QueueLearner
+from penstock.waits.learners.report import FLOOR, pinball
+from penstock.waits.learners.share import ShareLearner
+from penstock.waits.learners.share_mix import ShareMix
 from penstock_lab.intervals import Interval, mean_of
 from penstock_lab.papers.queue_log import Submission, Submitted, read, walk
 

@@ -9,10 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.provision.dag import Dag, best_effort_cost, ranks
-from penstock.provision.front import Evaluation, trade_off
-from penstock.provision.heft import Scheduler
-from penstock.provision.moga import MogaSettings, moga
 from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.provision_against import FIGURES, Against, Compared
 from penstock_lab.papers.provision_front import fronts
@@ -40,6 +36,10 @@ from penstock_lab.papers.provision_world import (
 from penstock_lab.papers.report import Chapter, Goal, Table
 from penstock_lab.papers.starts import starts
 from penstock_lab.papers.traces import traces
+from penstock_planning.plan.dag import Dag, best_effort_cost, ranks
+from penstock_planning.plan.front import Evaluation, trade_off
+from penstock_planning.plan.heft import Scheduler
+from penstock_planning.plan.moga import MogaSettings, moga
 
 __all__ = ["PARTS", "SIMULATED"]
 

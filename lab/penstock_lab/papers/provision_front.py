@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from penstock.provision.dag import Dag, ranks
-from penstock.provision.orders import free_plans
 from penstock_lab.intervals import Interval, ratio_of_means
 from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.provision_world import SITES, Jobs, World, a_workflow, best_effort, instants, read_jobs
 from penstock_lab.papers.report import Chapter, Goal, Table
 from penstock_lab.papers.traces import traces
+from penstock_planning.plan.dag import Dag, ranks
+from penstock_planning.plan.orders import free_plans
 
 __all__ = ["Compared", "compare", "fronts"]
 

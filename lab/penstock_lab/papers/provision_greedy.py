@@ -8,9 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.provision.dag import Dag, best_effort_cost, ranks
-from penstock.provision.greedy import SlotSite, greedy
-from penstock.provision.pricing import PaperPricing
 from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.provision_against import FIGURES, Against, Compared
 from penstock_lab.papers.provision_machine import Machine, best_effort_on
@@ -25,6 +22,9 @@ from penstock_lab.papers.provision_world import (
 )
 from penstock_lab.papers.report import Chapter, Goal, Table
 from penstock_lab.papers.traces import traces
+from penstock_planning.plan.dag import Dag, best_effort_cost, ranks
+from penstock_planning.plan.greedy import SlotSite, greedy
+from penstock_planning.plan.pricing import PaperPricing
 
 __all__ = ["Setting", "against_best_effort", "greedy_plans"]
 

@@ -16,10 +16,10 @@ from typing import Final, Self
 
 from penstock.future.bits import BitProfile
 from penstock.future.plan import Claim, ClusterQueue, PendingJob, make_plan
-from penstock.provision.dag import Dag, DagTask, rank_order
-from penstock.provision.pricing import PaperPricing, Quote
-from penstock.provision.slots import Slot, default_horizon, free_slots
 from penstock_lab.papers.provision_world import Jobs
+from penstock_planning.plan.dag import Dag, DagTask, rank_order
+from penstock_planning.plan.pricing import PaperPricing, Quote
+from penstock_planning.plan.slots import Slot, default_horizon, free_slots
 
 __all__ = ["Machine", "Placed", "Seen", "best_effort_on", "chain_on"]
 

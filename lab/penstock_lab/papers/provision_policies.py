@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.future.plan import Claim, ClusterQueue, PendingJob, QueueSchedule, make_plan
-from penstock.provision.pricing import PaperPricing, Quote, choose, quote
 from penstock_lab.papers.provision_machine import Machine
 from penstock_lab.papers.provision_world import Jobs
+from penstock_planning.plan.pricing import PaperPricing, Quote, choose, quote
 
 __all__ = ["OFFERED", "AggressiveMachine", "PolicyPrices", "prices_by_policy"]
 

@@ -1,8 +1,8 @@
 """Reserved plans where the queue knows only the time limits of its users: what they end up as, beside best effort.
 
 Jobs end before their limits, and those who wait are moved up. A plan that is kept as it was made then falls behind. So
-its slots are exchanged for earlier ones behind all who wait, as `penstock.provision.repair`, which the agent goes by,
-says: whenever a job has ended early, and as far ahead as a reservation has to be asked for.
+its slots are exchanged for earlier ones behind all who wait, as `penstock_planning.plan.repair`, which the agent goes
+by, says: whenever a job has ended early, and as far ahead as a reservation has to be asked for.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from penstock.future.bits import members
-from penstock.holding.reservations import LEAD
-from penstock.provision.dag import Dag, rank_order, ranks
-from penstock.provision.heft import Schedule
-from penstock.provision.orders import free_plans
-from penstock.provision.repair import Free, SlotChange, StageNow, StageProgress, repair
 from penstock_lab.intervals import Interval, mean_of, ratio_of_means
 from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.provision_machine import Machine, best_effort_on, chain_on
 from penstock_lab.papers.provision_world import SITES, Jobs, a_workflow, instants, read_limited_jobs
 from penstock_lab.papers.report import Chapter, Goal, Table
 from penstock_lab.papers.traces import traces
+from penstock_planning.hold.reservations import LEAD
+from penstock_planning.plan.dag import Dag, rank_order, ranks
+from penstock_planning.plan.heft import Schedule
+from penstock_planning.plan.orders import free_plans
+from penstock_planning.plan.repair import Free, SlotChange, StageNow, StageProgress, repair
 
 __all__ = ["Ended", "PlannedMachine", "in_practice", "practice"]
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.future.plan import QueueSchedule, make_plan
-from penstock.provision.pricing import PaperPricing, Quote, choose, quote, quote_all
 from penstock_lab.intervals import mean_of
 from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.provision_machine import Machine
@@ -22,6 +21,7 @@ from penstock_lab.papers.provision_policies import OFFERED, prices_by_policy
 from penstock_lab.papers.provision_world import SITES, Jobs, read_jobs, read_limited_jobs, utilisation
 from penstock_lab.papers.report import Chapter, Goal, Table
 from penstock_lab.papers.traces import traces
+from penstock_planning.plan.pricing import PaperPricing, Quote, choose, quote, quote_all
 
 __all__ = ["Sales", "duplicated", "first_days", "prices", "sell"]
 

@@ -14,13 +14,6 @@ from heapq import heappush
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.provision.besteffort import Later, when_parents_end
-from penstock.provision.dag import Dag, best_effort_cost, ranks
-from penstock.provision.front import Evaluation, trade_off
-from penstock.provision.greedy import SlotSite, greedy
-from penstock.provision.heft import Scheduler
-from penstock.provision.moga import MogaSettings, moga
-from penstock.provision.pricing import PaperPricing
 from penstock_lab.intervals import ratio_of_means
 from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.provision_against import FIGURES, Against, Compared
@@ -37,6 +30,13 @@ from penstock_lab.papers.provision_world import (
 )
 from penstock_lab.papers.report import Chapter, Goal, Table
 from penstock_lab.papers.traces import traces
+from penstock_planning.plan.besteffort import Later, when_parents_end
+from penstock_planning.plan.dag import Dag, best_effort_cost, ranks
+from penstock_planning.plan.front import Evaluation, trade_off
+from penstock_planning.plan.greedy import SlotSite, greedy
+from penstock_planning.plan.heft import Scheduler
+from penstock_planning.plan.moga import MogaSettings, moga
+from penstock_planning.plan.pricing import PaperPricing
 
 __all__ = ["among_sites", "over_sites", "several_sites"]
 

@@ -21,8 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.future.plan import make_plan
-from penstock.provision.pricing import PaperPricing, quote
-from penstock.provision.var import Submission, WaitSample, bound, combine, idle_cost, when_to_submit
 from penstock_lab.intervals import Interval, mean_of, resampled
 from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.provision_machine import Machine
@@ -37,6 +35,8 @@ from penstock_lab.papers.provision_world import (
 )
 from penstock_lab.papers.report import Chapter, Goal, Table
 from penstock_lab.papers.traces import traces
+from penstock_planning.plan.pricing import PaperPricing, quote
+from penstock_planning.plan.var import Submission, WaitSample, bound, combine, idle_cost, when_to_submit
 
 __all__ = ["Outcome", "both_ways", "reservations"]
 

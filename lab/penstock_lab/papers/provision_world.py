@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import UserError
-from penstock.provision.besteffort import when_parents_end
-from penstock.provision.dag import Dag, one_site
-from penstock.provision.slots import Slot
-from penstock.provision.table import SlotTable
 from penstock_lab.sim.swf import load
+from penstock_planning.plan.besteffort import when_parents_end
+from penstock_planning.plan.dag import Dag, one_site
+from penstock_planning.plan.slots import Slot
+from penstock_planning.plan.table import SlotTable
 
 __all__ = [
     "COPIES",

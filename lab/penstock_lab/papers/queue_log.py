@@ -18,9 +18,9 @@ from typing import Final
 
 from penstock.api import Geometry
 from penstock.errors import UserError
-from penstock.waits.bounds import LEAST
-from penstock.waits.queue_view import NewJob, Past, QueueCounts, QueuedJob, View, look
-from penstock.waits.run_times import RunTimes
+from penstock.waits.learners.bounds import LEAST
+from penstock.waits.learners.queue_view import NewJob, Past, QueueCounts, QueuedJob, View, look
+from penstock.waits.learners.run_times import RunTimes
 from penstock_lab.sim.swf import SwfReader, header_procs
 
 __all__ = ["Started", "Submission", "Submitted", "read", "walk"]

@@ -30,24 +30,24 @@ from typing import Final
 import numpy as np
 
 from penstock.api import JobSpec
-from penstock.broker.acts import BagActs
-from penstock.broker.assess import ClusterMarket, assess, lanes_of, open_market
-from penstock.broker.bags import Bags
-from penstock.broker.clusters import view_clusters
-from penstock.broker.passes import run_pass
-from penstock.broker.place import place
-from penstock.broker.tasks import Bag
 from penstock.config import config_of
 from penstock.core.executor import Executor
 from penstock.host import logs
-from penstock.select.buckets import Waited, mean_wait
-from penstock.select.consumables import Capability, Consumable, Requirement, Resource, Task
-from penstock.select.ranking import Sooner, Wait, rank
-from penstock.select.spread import Hysteresis, spread
-from penstock.select.workload import Times, times_of
 from penstock.state.store import Store
 from penstock_lab.mock.jobs import SimJob
 from penstock_lab.papers.select_world import AMOUNT, MIXED, RESOURCES, World
+from penstock_planning.broker.acts import BagActs
+from penstock_planning.broker.assess import ClusterMarket, assess, lanes_of, open_market
+from penstock_planning.broker.bags import Bags
+from penstock_planning.broker.clusters import view_clusters
+from penstock_planning.broker.passes import run_pass
+from penstock_planning.broker.place import place
+from penstock_planning.broker.tasks import Bag
+from penstock_planning.select.buckets import Waited, mean_wait
+from penstock_planning.select.consumables import Capability, Consumable, Requirement, Resource, Task
+from penstock_planning.select.ranking import Sooner, Wait, rank
+from penstock_planning.select.spread import Hysteresis, spread
+from penstock_planning.select.workload import Times, times_of
 
 __all__ = ["PROTOCOL", "SIZES", "STRATEGIES", "TASK", "BagTrial", "Outcome", "Protocol", "measure"]
 

@@ -15,11 +15,11 @@ from typing import Final
 
 import numpy as np
 
-from penstock.select.accuracy import over, ranked_right
-from penstock.select.consumables import Capability, Consumable, Requirement, Resource, Task
-from penstock.select.correction import Corrections
-from penstock.select.cost import run_time
 from penstock_lab.papers.select_world import RESOURCES
+from penstock_planning.select.accuracy import over, ranked_right
+from penstock_planning.select.consumables import Capability, Consumable, Requirement, Resource, Task
+from penstock_planning.select.correction import Corrections
+from penstock_planning.select.cost import run_time
 
 __all__ = ["PAPER", "STEPS", "Row", "measure"]
 

@@ -17,9 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.broker.bags import Bags
 from penstock.host import logs
-from penstock.select.correction import Corrections
 from penstock_lab.mock.model import Scheduler
 from penstock_lab.paired.forks import in_forks
 from penstock_lab.paired.series import keep, taken_up
@@ -27,6 +25,8 @@ from penstock_lab.papers import select_rivals
 from penstock_lab.papers.select_bags import SIZES, TASK, BagTrial
 from penstock_lab.papers.select_rivals import LIMIT, drawn_order
 from penstock_lab.papers.select_world import RESOURCES, World
+from penstock_planning.broker.bags import Bags
+from penstock_planning.select.correction import Corrections
 
 __all__ = [
     "ANYWHERE",

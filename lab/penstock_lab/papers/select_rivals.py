@@ -22,12 +22,12 @@ from typing import Final
 import numpy as np
 
 from penstock.api import JobSpec, JobState
-from penstock.select.spread import Lane, makespan, spread
-from penstock.select.workload import Span, Times, times_of
 from penstock_lab.mock.controller import Controller
 from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.jobs import SimJob
 from penstock_lab.papers.select_world import RESOURCES, World
+from penstock_planning.select.spread import Lane, makespan, spread
+from penstock_planning.select.workload import Span, Times, times_of
 
 __all__ = ["LIMIT", "Sent", "bound", "drawn_order", "earliest", "least_loaded", "load", "sent"]
 

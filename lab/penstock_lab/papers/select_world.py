@@ -15,13 +15,13 @@ from typing import Final
 import numpy as np
 
 from penstock.api import JobSpec
-from penstock.broker.site import NodeFacts, SiteFile
 from penstock_lab.mock.backend import MockBackend, Site, VirtualClock
 from penstock_lab.mock.controller import Controller
 from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.model import ClusterConfig, Scheduler
 from penstock_lab.mock.speedup import Work
 from penstock_lab.papers.site import Arrival, Machine, background
+from penstock_planning.broker.site import NodeFacts, SiteFile
 
 __all__ = ["AMOUNT", "MIXED", "RESOURCES", "Target", "World"]
 

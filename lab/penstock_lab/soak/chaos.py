@@ -13,7 +13,6 @@ from typing import Any, Final
 from dmr import credential, wire
 from penstock.api import FAR, JobSpec, JobState
 from penstock.errors import OutcomeUnknown, SlurmUnavailable
-from penstock.provision.holding import WantedSlot
 from penstock.workflow.model import workflow_to_dict
 from penstock.workflow.state import Submitter
 from penstock_lab.mock.codec import CHANGING
@@ -21,6 +20,7 @@ from penstock_lab.mock.faults import Fault, FaultKind
 from penstock_lab.soak.invariants import Forgery
 from penstock_lab.soak.load import VIRTUAL, WorkflowPlan, random_rigid, random_workflow
 from penstock_lab.soak.world import OWNER, World
+from penstock_planning.plan.holding import WantedSlot
 
 __all__ = ["Handed", "Storm"]
 

@@ -16,9 +16,9 @@ from unittest import mock
 
 import psutil
 
-import penstock.malleable.part
-import penstock.workflow.controller
-from penstock.malleable.part import MalleablePart
+import penstock.resize.running.part
+import penstock.workflow.run.controller
+from penstock.resize.running.part import MalleablePart
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.part import WorkflowPart
 from penstock.workflow.state import WorkflowRun
@@ -282,11 +282,11 @@ def soak(
     """So many hours of virtual time, in episodes of a random length between these (h)."""
     # Else each of a hundred agents would look through all that is installed.
     policies = mock.patch.object(
-        penstock.malleable.part, "make_policy", functools.cache(penstock.malleable.part.make_policy)
+        penstock.resize.running.part, "make_policy", functools.cache(penstock.resize.running.part.make_policy)
     )
     # The simulated users have no accounts on this machine.
     logins = mock.patch.object(
-        penstock.workflow.controller, "login", lambda uid: OWNER if uid == os.geteuid() else str(uid)
+        penstock.workflow.run.controller, "login", lambda uid: OWNER if uid == os.geteuid() else str(uid)
     )
     with policies, logins:
         return asyncio.run(_soak(folder, seed, hours, tell, episode))

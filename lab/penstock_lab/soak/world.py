@@ -30,15 +30,13 @@ from penstock.app import App
 from penstock.config import config_of
 from penstock.core.executor import Executor
 from penstock.errors import NotNow, StoreError
-from penstock.holding.ledger import Ledger
-from penstock.holding.reservations import Reservations
 from penstock.ipc.auth import FRESH, Verifier
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
-from penstock.malleable.part import MalleablePart
-from penstock.malleable.programs import Programs
-from penstock.predictions.part import WaitsPart
+from penstock.resize.running.part import MalleablePart
+from penstock.resize.running.programs import Programs
 from penstock.state.ownership import ledger_path
 from penstock.state.store import Store
+from penstock.waits.part import WaitsPart
 from penstock.workflow.scripts import read_job_name
 from penstock_lab.agent_world import Fuse, Killed, MortalStore, Program
 from penstock_lab.mock.backend import MockBackend
@@ -49,6 +47,8 @@ from penstock_lab.mock.jobs import SimJob
 from penstock_lab.mock.model import ClusterConfig
 from penstock_lab.mock.speedup import Work
 from penstock_lab.soak.invariants import Act
+from penstock_planning.hold.ledger import Ledger
+from penstock_planning.hold.reservations import Reservations
 
 __all__ = ["NOT_THE_AGENT", "OWNER", "START", "Killed", "Simulated", "Violated", "World"]
 

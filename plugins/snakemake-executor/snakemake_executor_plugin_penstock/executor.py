@@ -22,9 +22,9 @@ from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 from penstock.config import load
 from penstock.errors import PenstockError
-from penstock.pool.extra import INSTALL, missing
-from penstock.pool.folder import pool_folder
-from penstock.pool.output import output_path
+from penstock_pool.extra import INSTALL, missing
+from penstock_pool.folder import pool_folder
+from penstock_pool.output import output_path
 from snakemake_executor_plugin_penstock.ahead import Ahead, JobAhead
 from snakemake_executor_plugin_penstock.foresight import Foresight
 from snakemake_executor_plugin_penstock.graph import UnknownGraph

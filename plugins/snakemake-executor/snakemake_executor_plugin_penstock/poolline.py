@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from penstock.errors import AgentUnavailable, NotFound, PenstockError, UserError
-from penstock.pool.client import FINAL, PoolLine
-from penstock.pool.folder import PoolFolder
+from penstock_pool.client import FINAL, PoolLine
+from penstock_pool.folder import PoolFolder
 from snakemake_executor_plugin_penstock.needs import unreachable_text
 
 __all__ = ["PoolTasks"]

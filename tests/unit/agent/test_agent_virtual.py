@@ -13,14 +13,14 @@ from factories import ManualClock
 from penstock.api import JobSpec, JobState
 from penstock.core.pauses import Pause
 from penstock.errors import Infeasible, NotFound, NotPermitted, OutcomeUnknown, SlurmUnavailable, StoreError, UserError
-from penstock.predictions.part import WaitsPart
-from penstock.waits.base import BOUND
-from penstock.waits.geometry import parse
-from penstock.workflow.accounting import Accounting
+from penstock.waits.learners.base import BOUND
+from penstock.waits.learners.geometry import parse
+from penstock.waits.part import WaitsPart
 from penstock.workflow.asks import Asks
 from penstock.workflow.metrics import gap_before, run_metrics, waited
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.seen import look_up
+from penstock.workflow.run.accounting import Accounting
+from penstock.workflow.run.seen import look_up
 from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
 from penstock_lab.agent_world import START, Killed, World, chain, virtual
 from penstock_lab.mock.codec import CHANGING

@@ -20,25 +20,25 @@ from factories import make_job, make_snapshot
 
 from penstock.api import Offer
 from penstock.app import check
-from penstock.cli.select import select
 from penstock.config import config_of, load
 from penstock.core.backends import make_backend
 from penstock.core.extensions import BACKENDS, CHANNELS
 from penstock.core.installed import extension_points
-from penstock.holding.reservations import pricing_rules
-from penstock.malleable.part import make_policy
 from penstock.messages.events import Event
 from penstock.messages.messenger import Courier, Messenger
-from penstock.pool.machine import Machine
-from penstock.pool.model import Capacity, PoolMember, PoolTask
-from penstock.pool.placement import PLACEMENTS
-from penstock.provision.live import from_snapshot
-from penstock.provision.pricing import quote_all
+from penstock.resize.running.part import make_policy
 from penstock.state.store import Store
 from penstock.workflow.model import Stage, Workflow
 from penstock_lab.agent_world import World, virtual
 from penstock_lab.mock import control
 from penstock_lab.mock.model import ClusterConfig
+from penstock_planning.commands.select import select
+from penstock_planning.hold.reservations import pricing_rules
+from penstock_planning.plan.live import from_snapshot
+from penstock_planning.plan.pricing import quote_all
+from penstock_pool.machine import Machine
+from penstock_pool.model import Capacity, PoolMember, PoolTask
+from penstock_pool.placement import PLACEMENTS
 from places import PROJECT
 
 PAGE = DOCS / "extending.md"

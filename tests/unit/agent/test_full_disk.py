@@ -17,9 +17,9 @@ import pytest
 
 from conftest import AgentSite
 from penstock.api import JobSpec
-from penstock.cli.acting import acting
-from penstock.cli.backends import cancel_all
 from penstock.config import load
+from penstock.console.acting import acting
+from penstock.console.backends import cancel_all
 from penstock.core.acts import KnownJob, SubmitJob
 from penstock.core.executor import Concern
 from penstock.errors import StoreError

@@ -11,13 +11,13 @@ from dmr import credential
 from penstock import config
 from penstock.api import ReservationSpec
 from penstock.errors import ConfigError, UserError
-from penstock.holding import requests
-from penstock.pool.taskfile import read_tasks
 from penstock.sbatch import directives, moldable
 from penstock.slurm import records
 from penstock.slurm.option_words import SbatchWords
 from penstock.workflow.model import workflow_from_dict, workflow_to_dict
 from penstock_lab.bench import fuzz, fuzz_targets
+from penstock_planning.hold import requests
+from penstock_pool.taskfile import read_tasks
 
 MANY = "9" * 5000  # digits; int() reads 4300 at most
 FIGURES = ("²", "٣", MANY)

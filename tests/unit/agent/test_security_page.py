@@ -13,7 +13,8 @@ from penstock.ipc import auth, handlers, server
 from penstock.ipc.inbox import LATER
 from penstock.state.store import Store
 from penstock.values.fair import UserShare
-from penstock.workflow import admission, measure, seen
+from penstock.workflow.run import measure, seen
+from penstock.workflow.submit import admission
 from penstock_lab.mock.backend import virtual_cluster
 from places import PROJECT
 

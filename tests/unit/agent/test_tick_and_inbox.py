@@ -12,18 +12,18 @@ import pytest
 from click.testing import CliRunner
 from factories import make_snapshot
 
+from penstock.admin.one_pass import Tick, one_pass
 from penstock.app import App
 from penstock.cli import cli
 from penstock.config import config_of
 from penstock.errors import NotNow, NotPermitted, OutcomeUnknown, UserError
-from penstock.fronts.script import script_lines
+from penstock.fronts.programs.script import script_lines
 from penstock.ipc.inbox import LATER, Inbox
-from penstock.malleable.part import MalleablePart
+from penstock.resize.running.part import MalleablePart
 from penstock.sbatch.submission import submit
 from penstock.state.leadership import lock_state
 from penstock.state.store import Store
-from penstock.tick import Tick, one_pass
-from penstock.workflow.formats import load_workflow
+from penstock.workflow.files.formats import load_workflow
 from penstock.workflow.model import workflow_to_dict
 from penstock_lab.agent_world import SETTINGS, START, Killed
 from penstock_lab.mock.backend import virtual_cluster
@@ -221,7 +221,7 @@ def test_a_tick_says_on_request_why_nothing_was_done(monkeypatch):
     async def held(_config):
         return Tick(True, problems=("slurm: squeue gave no answer",))
 
-    monkeypatch.setattr("penstock.tick.tick", held)
+    monkeypatch.setattr("penstock.admin.one_pass.tick", held)
     silent, told = (CliRunner().invoke(cli, ["tick", *words]) for words in ([], ["-v"]))
     assert (silent.exit_code, silent.output) == (6, "")
     assert told.exit_code == 6 and "penstock: slurm: squeue gave no answer" in told.output

@@ -15,7 +15,14 @@ from typing import Any
 from places import PROJECT
 
 # The folders in them are the rooms; what stands in none of those is a room of its own.
-HOUSES = ("agent/penstock", "dmr/dmr", "lab/penstock_lab", "plugins")
+HOUSES = (
+    "agent/penstock",
+    "dmr/dmr",
+    "lab/penstock_lab",
+    "plugins/planning/penstock_planning",
+    "plugins/pool/penstock_pool",
+    "plugins",
+)
 ROOM, MODULE, LINES, PARAMETERS = 11_000, 450, 80, 8
 TOLERANCE = 1.05
 Size = tuple[int, int]  # lines and parameters

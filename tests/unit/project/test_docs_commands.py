@@ -29,7 +29,7 @@ ELSEWHERE = {
     "bench": "takes minutes to hours: tests/unit/lab/papers",
     "cluster": "brings up a real Slurm: tests/slurm/test_cluster.py",
     "dashboard": "serves until it is ended: tests/unit/agent/dashboard",
-    "off": "would end what the others do: tests/unit/agent/off",
+    "off": "would end what the others do: tests/unit/agent/shutdown",
     "pool submit --file tasks.jsonl --wait": "waits for nodes: tests/slurm/test_pool.py",
 }
 NOT_HERE = {

@@ -24,17 +24,17 @@ from doc_pages import (
     outside_blocks,
 )
 
-from penstock.broker.resources import read_resources
-from penstock.broker.site import read_site
-from penstock.broker.tasks import read_bags
 from penstock.config import load
 from penstock.core.installed import extension_points
-from penstock.elastic.model import read_elastic
-from penstock.pool.taskfile import read_tasks
-from penstock.provision.queuefile import parse_queue
+from penstock.resize.recipes.model import read_elastic
 from penstock.sbatch.directives import read_directives
-from penstock.sites.file import read_sites
-from penstock.workflow.formats import load_workflow
+from penstock.workflow.files.formats import load_workflow
+from penstock_planning.broker.resources import read_resources
+from penstock_planning.broker.site import read_site
+from penstock_planning.broker.tasks import read_bags
+from penstock_planning.plan.queuefile import parse_queue
+from penstock_planning.sites.file import read_sites
+from penstock_pool.taskfile import read_tasks
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 SHELL = ("sh", "bash", "console")

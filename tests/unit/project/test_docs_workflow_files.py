@@ -8,7 +8,7 @@ import pytest
 from doc_pages import PAGES
 
 from penstock.errors import UserError
-from penstock.workflow.formats import load_workflow
+from penstock.workflow.files.formats import load_workflow
 
 _FILE = re.compile(r"^name: [^\n]+\n(?:[ \w#].*\n|\n)*?stages:\n(?:  .*\n)+", re.MULTILINE)
 FILES = [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.workflow.cuts import together
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import WorkflowRun
-from penstock.workflow.strategy import Due, Outlook, Plan, Tie, after_parents
+from penstock.workflow.strategies.cuts import together
+from penstock.workflow.strategies.strategy import Due, Outlook, Plan, Tie, after_parents
 
 __all__ = ["BigJob"]
 

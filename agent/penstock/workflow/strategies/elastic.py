@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.api import Reason
-from penstock.workflow.cuts import ELASTIC, together
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategies.bigjob import BigJob
-from penstock.workflow.strategy import Due, Outlook, Plan, Tie, after_parents
+from penstock.workflow.strategies.cuts import ELASTIC, together
+from penstock.workflow.strategies.strategy import Due, Outlook, Plan, Tie, after_parents
 
 __all__ = ["Elastic"]
 

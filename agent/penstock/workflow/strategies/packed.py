@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from penstock.api import Reason, plural
-from penstock.waits.geometry import key_of
+from penstock.waits.learners.geometry import key_of
 from penstock.workflow.asks import Asks, why_apart
-from penstock.workflow.cuts import grouped, levels
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import WorkflowRun
-from penstock.workflow.strategy import Due, Outlook, Plan, Tie, after_parents
+from penstock.workflow.strategies.cuts import grouped, levels
+from penstock.workflow.strategies.strategy import Due, Outlook, Plan, Tie, after_parents
 
 __all__ = ["Packed"]
 

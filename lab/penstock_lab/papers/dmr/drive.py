@@ -17,8 +17,8 @@ from dmr import wire
 from penstock.api import JobSpec, JobState
 from penstock.app import App
 from penstock.config import config_of
-from penstock.malleable.part import MalleablePart
-from penstock.malleable.programs import Programs
+from penstock.resize.running.part import MalleablePart
+from penstock.resize.running.programs import Programs
 from penstock.state.store import Store
 from penstock_lab.mock.backend import MockBackend
 from penstock_lab.mock.controller import Controller

@@ -20,8 +20,8 @@ from penstock.audit.journal import ANCHOR_ID, RECORD_ID, SystemLog, anchors_in_j
 from penstock.audit.reading import RecordFilter, records, verify
 from penstock.audit.record import Door, Record, RecordKind, RecordOutcome
 from penstock.audit.trail import Trail
-from penstock.cli.acting import acting
 from penstock.config import config_of
+from penstock.console.acting import acting
 from penstock.core.acts import SubmitJob
 from penstock.core.executor import Concern
 from penstock.errors import Infeasible, NotPermitted, PenstockError

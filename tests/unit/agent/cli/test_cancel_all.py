@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 from penstock.api import JobSpec
-from penstock.cli.backends import cancel_all, first_of
 from penstock.config import config_of
+from penstock.console.backends import cancel_all, first_of
 from penstock.core.acts import KnownJob
 from penstock.errors import SlurmUnavailable
 from penstock_lab.mock.backend import MockBackend, virtual_cluster

@@ -12,8 +12,9 @@ import yaml
 from click.testing import CliRunner
 from stored_states import owners_run
 
-from penstock.cli import cli, runs, workflows
+from penstock.cli import cli
 from penstock.errors import SlurmUnavailable
+from penstock.workflow.commands import runs, workflows
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.state import Own, RunPhase, StagePhase, StageRun
 from penstock_lab.mock.backend import virtual_cluster

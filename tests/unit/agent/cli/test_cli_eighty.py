@@ -11,13 +11,14 @@ from click.testing import CliRunner
 from factories import make_job, make_snapshot
 from stored_states import owners_run
 
-from penstock.cli import cli, runs
-from penstock.cli import explain as explaining
+from penstock.cli import cli
 from penstock.config import load
 from penstock.core.picture import jobs_besides
-from penstock.elastic.remembered import remembered_elastic
 from penstock.errors import NotPermitted
+from penstock.resize.commands.remembered import remembered_elastic
 from penstock.sbatch.remembered import Remembered
+from penstock.workflow.commands import explain as explaining
+from penstock.workflow.commands import runs
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.requests import with_reasons
 from penstock.workflow.state import Own, RunPhase, StagePhase, StageRun

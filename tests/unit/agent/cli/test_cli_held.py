@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from penstock.api import Partition
-from penstock.cli import held
 from penstock.config import config_of
 from penstock.errors import UserError
 from penstock.slurm.sbatch_options import spec_words
-from penstock.workflow.admission import plan_for_owner, registration
 from penstock.workflow.asks import Asks
+from penstock.workflow.commands import held
 from penstock.workflow.model import Stage, Workflow, submitted_from
 from penstock.workflow.scripts import job_spec
-from penstock.workflow.strategy import Rules
+from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.submit.admission import plan_for_owner, registration
 
 TWO = Workflow("w", (Stage("a", 1, 60.0, 30.0, "true"), Stage("b", 8, 60.0, 30.0, "true", ("a",))))
 ONE = Workflow("w", TWO.stages[:1])

@@ -11,10 +11,13 @@ import pytest
 from doc_pages import Block, commands_in, objection
 from json_answers import commands
 
-import penstock.cli
-from penstock.cli import cli, groups, manpages
+import penstock.cli.table
+from penstock.cli import cli, manpages
 from penstock.cli.examples import EXAMPLES
+from penstock.cli.table import commands as table
+from penstock.cli.table import headings
 from penstock.errors import EXIT_CODES, PenstockError
+from penstock.host.distributions import LABORATORY, beside
 
 ROOT = click.Context(cli, info_name="penstock")
 
@@ -25,7 +28,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_line_of_every_command_is_the_first_sentence_of_its_own_help():
-    listed = {name: text for group in groups().values() for name, text in group.items()}
+    listed = {name: text for group in headings().values() for name, text in group.items()}
     assert sorted(listed) == cli.list_commands(ROOT)
     for name, text in listed.items():
         command = cli.get_command(ROOT, name)
@@ -36,15 +39,16 @@ def test_the_line_of_every_command_is_the_first_sentence_of_its_own_help():
 
 def test_help_shows_the_commands_in_groups():
     lines = run("--help").stdout.splitlines()
-    for title, group in groups().items():
+    for title, group in headings().items():
         begin = lines.index(f"{title}:")
         assert [line.split()[0] for line in lines[begin + 1 : begin + 1 + len(group)]] == list(group)
-    assert list(groups())[-1] == "Laboratory"
+    assert list(headings())[-1] == "Laboratory"
 
 
 def test_where_the_laboratory_is_not_installed_help_does_not_name_it(monkeypatch):
-    monkeypatch.setattr(penstock.cli, "_has_laboratory", lambda: False)
-    assert "Laboratory" not in groups()
+    installed = [one for one in beside() if one.name != LABORATORY]
+    monkeypatch.setattr(penstock.cli.table, "beside", lambda: installed)
+    assert "Laboratory" not in headings()
     assert "simulate" not in cli.get_help(ROOT)
 
 
@@ -53,11 +57,12 @@ def test_help_loads_no_other_command(words):
     program = (
         "import sys; from penstock.cli import cli\n"
         f"cli({[*words, '--help']!r}, standalone_mode=False)\n"
-        "print(*(name for name in sys.modules if 'cli' in name.split('.')), file=sys.stderr)"
+        "print(*(name for name in sys.modules if {'cli', 'commands'} & set(name.split('.'))), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     loaded = {name.rpartition(".")[2] for name in done.stderr.split() if name.startswith("penstock")}
-    commands = {place.partition(":")[0].rpartition(".")[2] for place in penstock.cli._PLACES.values()}
+    places = [one.place for one in table().values()]
+    commands = {place.partition(":")[0].rpartition(".")[2] for place in places}
     assert loaded & commands == set(words)
 
 

@@ -14,14 +14,14 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-import penstock.cli.joblog
+import penstock.workflow.commands.joblog
 import penstock_lab.papers.chapters
 import penstock_lab.papers.dmr.chapters
 import penstock_lab.papers.provision
 import penstock_lab.papers.select_chapters
 from penstock.cli import cli
-from penstock.cli.output import FORMAT
 from penstock.cli.schemas import answers, schema_of
+from penstock.console.output import FORMAT
 from penstock_lab.cluster import Cluster
 from penstock_lab.cluster.status import Status
 from penstock_lab.papers.report import Chapter
@@ -86,7 +86,7 @@ def place(agent, monkeypatch) -> Path:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PENSTOCK_CONFIG", str(agent.config))
     monkeypatch.setenv("PENSTOCK_POOL__FOLDER", str(folder / "pool"))
-    monkeypatch.setattr(penstock.cli.joblog, "output_files", lambda job, patience: ["/here/out"])
+    monkeypatch.setattr(penstock.workflow.commands.joblog, "output_files", lambda job, patience: ["/here/out"])
     return folder
 
 

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli import cli
-from penstock.cli.former import formerly
-from penstock.cli.memory import MEM
-from penstock.cli.times import TIME, Duration, parse_time_option
+from penstock.console.former import formerly
+from penstock.console.memory import MEM
+from penstock.console.times import TIME, Duration, parse_time_option
 from penstock.errors import UserError
 from penstock.slurm.parse import parse_limit
 

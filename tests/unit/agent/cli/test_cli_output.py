@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.cli.output import in_local_time, plain, table
+from penstock.console.output import in_local_time, plain, table
 
 
 @pytest.mark.parametrize("cell", ["[/b]", "[bold]x", "n[1-2,a]", "[link=http://x]y[/link]", "\\[x]"])

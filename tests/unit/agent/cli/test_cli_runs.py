@@ -17,19 +17,19 @@ from stored_states import owners_run
 
 from penstock.api import Decision, Reason, Verb
 from penstock.cli import cli
-from penstock.cli.arrays import again, completed_in
-from penstock.cli.joblog import output_files
-from penstock.cli.runs import find, shown
 from penstock.config import load
 from penstock.errors import NotFound, UserError
+from penstock.sbatch.commands.arrays import again, completed_in
 from penstock.state.leadership import hold_state, last_at_work
 from penstock.state.store import TICKED, Store
-from penstock.upkeep.statefile import inspect
+from penstock.statefile.statefile import inspect
+from penstock.workflow.commands.joblog import output_files
+from penstock.workflow.commands.runs import find, shown
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.metrics import WaitParts
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.retrying import retried
-from penstock.workflow.runner import Runner
+from penstock.workflow.run.retrying import retried
+from penstock.workflow.run.runner import Runner
 from penstock.workflow.state import Kept, Own, RunPhase, StagePhase, StageRun, Submitter
 
 FLOW = Workflow("w", tuple(Stage(n, 1, 60.0, 30.0, "true", a) for n, a in (("a", ()), ("b", ("a",)), ("c", ("b",)))))

@@ -245,7 +245,7 @@ def test_jobs_are_known_by_number_and_by_name_and_damaged_files_are_none(tmp_pat
 
 
 def test_the_older_half_is_forgotten_when_there_are_too_many(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.fronts.memory._MOST", 10)
+    monkeypatch.setattr("penstock.fronts.programs.memory._MOST", 10)
     jobs = SubmittedJobs(tmp_path, "")
     for number in range(1, 12):
         jobs.add(remembered(number))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from penstock.cli.elastic import elastic
-from penstock.cli.sbatch import sbatch
 from penstock.errors import UserError
+from penstock.resize.commands.elastic import elastic
+from penstock.sbatch.commands.sbatch import sbatch
 
 ELASTIC = """elastic: {min: 1, max: 4, use: restart, signal: %s, run: exec mpiexec.hydra ./md, checkpoint: state}
 """

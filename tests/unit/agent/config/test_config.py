@@ -16,6 +16,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from penstock.admin.doctor.reader import _trouble, read_facts
 from penstock.app import App, serve
 from penstock.cli import cli
 from penstock.config import DEFAULT, Config, config_of, find, load, origins, schema, values_of
@@ -23,13 +24,11 @@ from penstock.core.backends import make_backend
 from penstock.core.installed import extension_points
 from penstock.core.metrics import Metrics
 from penstock.core.reloading import taken_over
-from penstock.doctor.reader import _trouble, read_facts
 from penstock.errors import ConfigError, NotNow
-from penstock.holding.reservations import pricing_rules
 from penstock.host import sdnotify
 from penstock.host.listening import cannot_listen
-from penstock.malleable.part import MalleablePart, make_policy
 from penstock.messages.part import MessagesPart
+from penstock.resize.running.part import MalleablePart, make_policy
 from penstock.state.leadership import hold_state, open_store
 from penstock.state.lease.holder import Lease
 from penstock.state.store import Store
@@ -37,6 +36,7 @@ from penstock.workflow.part import WorkflowPart
 from penstock_lab.cluster.rootfs import cache_folder
 from penstock_lab.cluster.spec import default_folder
 from penstock_lab.mock.backend import virtual_cluster
+from penstock_planning.hold.reservations import pricing_rules
 
 
 def wrong(path: Path, text: str) -> str:

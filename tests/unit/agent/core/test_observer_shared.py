@@ -12,8 +12,8 @@ from penstock.api import Node
 from penstock.config import config_of, load
 from penstock.core.executor import FRESH
 from penstock.core.observe import Observer
-from penstock.core.viewing import VIEW_SOCKET, shared_look
 from penstock.errors import ConfigError, SlurmUnavailable
+from penstock.site.viewing import VIEW_SOCKET, shared_look
 
 
 class Direct:

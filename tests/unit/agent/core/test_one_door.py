@@ -6,13 +6,24 @@ import ast
 from pathlib import Path
 
 import penstock
+import penstock_planning
+import penstock_pool
 
 ROOT = Path(penstock.__file__).parent
+_BESIDE = [Path(package.__file__).parent for package in (penstock_planning, penstock_pool)]
 # The simulated and the real Slurm themselves, and the laboratory, which plays the users of clusters of its own.
 _OUTSIDE = ("slurm",)
 # What puts the program together makes the back end; the executor is given its changing half.
-_MAKERS = {"app", "tick", "cli.acting", "cli.backends", "cli.market", "cli.off_alone", "doctor.reader"}
-_HOLDERS = {"app", "cli.acting", "core.executor"}
+_MAKERS = {
+    "app",
+    "admin.commands.off_alone",
+    "admin.doctor.reader",
+    "admin.one_pass",
+    "console.acting",
+    "console.backends",
+    "penstock_planning.commands.market",
+}
+_HOLDERS = {"app", "console.acting", "core.executor"}
 # All that can be done to Slurm is written here, and only the executor carries it out.
 _WRITERS = {"core.acts"}
 
@@ -21,6 +32,10 @@ def modules():
     for path in sorted(ROOT.rglob("*.py")):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         if name.split(".")[0] not in _OUTSIDE:
+            yield name, ast.parse(path.read_text(encoding="utf-8"))
+    for root in _BESIDE:
+        for path in sorted(root.rglob("*.py")):
+            name = ".".join(path.relative_to(root.parent).with_suffix("").parts)
             yield name, ast.parse(path.read_text(encoding="utf-8"))
 
 

@@ -13,8 +13,8 @@ from penstock.app import App
 from penstock.config import config_of
 from penstock.core.picture import picture_from_dict
 from penstock.errors import UserError
-from penstock.malleable.machine import MalleableJob
-from penstock.malleable.part import MalleablePart
+from penstock.resize.running.machine import MalleableJob
+from penstock.resize.running.part import MalleablePart
 from penstock.state.store import Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import workflow_to_dict

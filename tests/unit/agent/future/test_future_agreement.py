@@ -17,9 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api import Node, Partition, Reservation, SiteConfig, Snapshot
-from penstock.broker.partitions import candidates
-from penstock.broker.site import SiteFile
-from penstock.broker.starts import planned
 from penstock.dashboard.planned import look_ahead
 from penstock.future.cluster import YEAR, Cluster, Unknown
 from penstock.future.counted import Counted
@@ -27,12 +24,15 @@ from penstock.future.leftover import Leftover
 from penstock.future.profile import place
 from penstock.future.queue import DEPTH, QueuePlan, waiting
 from penstock.future.turns import Turns, believed
-from penstock.provision.live import from_snapshot
-from penstock.provision.pricing import PaperPricing
 from penstock.slurm import records
-from penstock.waits.queue_view import NewJob, Past, look
-from penstock.waits.queue_watch import _Picture
-from penstock.waits.run_times import RunTimes
+from penstock.waits.learners.queue_view import NewJob, Past, look
+from penstock.waits.learners.queue_watch import _Picture
+from penstock.waits.learners.run_times import RunTimes
+from penstock_planning.broker.partitions import candidates
+from penstock_planning.broker.site import SiteFile
+from penstock_planning.broker.starts import planned
+from penstock_planning.plan.live import from_snapshot
+from penstock_planning.plan.pricing import PaperPricing
 from places import FIXTURES
 
 NOW, TURN = 10_000.0, 90.0

@@ -27,7 +27,7 @@ from penstock.core.metrics import Metrics
 from penstock.host import descriptors, owners, scrape
 from penstock.ipc.handlers import LocalDoor
 from penstock.ipc.server import Server
-from penstock.sharedlook import wire
+from penstock.site.look import wire
 from penstock_lab.cluster.layout import reserved_ports
 from waiting import until
 

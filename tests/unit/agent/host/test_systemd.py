@@ -18,9 +18,9 @@ import pytest
 
 from outside import need_program
 from penstock.config import Config
-from penstock.core.viewing import VIEW_SOCKET
 from penstock.errors import ConfigError, LeaseLost, SlurmUnavailable, StateHeld, StateRefused, StoreError, UserError
 from penstock.host import sdnotify
+from penstock.site.viewing import VIEW_SOCKET
 from penstock_lab.agent_world import World, virtual
 from penstock_lab.mock import control
 from penstock_lab.mock.model import ClusterConfig

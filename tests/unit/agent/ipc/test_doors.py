@@ -15,16 +15,17 @@ from factories import make_job, make_snapshot
 
 from penstock.api import Decision, Reason, Verb
 from penstock.app import App
-from penstock.cli.door import ask_or_read
 from penstock.config import config_of, load
+from penstock.console.door import ask_or_read
 from penstock.core import callers
 from penstock.core.pauses import Pause
 from penstock.errors import AgentUnavailable, ConfigError, NotFound, NotNow, NotPermitted, UserError
 from penstock.ipc.inbox import LATER, Inbox
 from penstock.state.leadership import hold_state, lock_state
 from penstock.state.store import Store
-from penstock.workflow import admission, chains, measure
 from penstock.workflow.part import WorkflowPart
+from penstock.workflow.run import measure
+from penstock.workflow.submit import admission, chains
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
 

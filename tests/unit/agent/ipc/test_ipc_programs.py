@@ -23,7 +23,7 @@ from penstock.errors import (
 )
 from penstock.ipc.auth import FRESH, Verifier, make_key
 from penstock.ipc.server import Server
-from penstock.malleable.words import ResizePhase
+from penstock.resize.running.words import ResizePhase
 
 
 def test_the_key_is_made_once_and_for_its_owner_only(tmp_path):

@@ -21,6 +21,7 @@ import smtp_server
 from click.testing import CliRunner
 from factories import Doing
 
+from penstock.admin.doctor.reader import _messages
 from penstock.api import JobSpec
 from penstock.app import check
 from penstock.cli import cli
@@ -29,9 +30,7 @@ from penstock.core.events import Event
 from penstock.core.executor import Concern
 from penstock.core.extensions import CHANNELS
 from penstock.core.metrics import Metrics
-from penstock.doctor.reader import _messages
 from penstock.errors import ConfigError, SlurmUnavailable
-from penstock.holding.notices import notices_of
 from penstock.messages.channels import Command, Mail, Undelivered, Webhook, channels_of, read_secret
 from penstock.messages.events import failed_stages, paused
 from penstock.messages.figures import families
@@ -43,6 +42,7 @@ from penstock.workflow.documents import in_slots
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import StagePhase, StageRun, StageSlot
 from penstock_lab.agent_world import World, chain, virtual
+from penstock_planning.hold.notices import notices_of
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

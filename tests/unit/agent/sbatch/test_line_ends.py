@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import UserError
-from penstock.fronts.script import PipedScript, script_lines
-from penstock.pool.terms import FIRST_JOB
-from penstock.pooljobs.order import JobRequest, NotForPools, SbatchError, export_of, read_order
+from penstock.fronts.programs.script import PipedScript, script_lines
 from penstock.sbatch.directives import read_directives
 from penstock.slurm import sbatch_options
 from penstock.slurm.option_words import script_words
 from penstock.tools.expected import geometry_of_script
 from penstock.values.lines import split_lines
 from penstock.workflow.asks import script_says
-from penstock.workflow.formats import parse_workflow
+from penstock.workflow.files.formats import parse_workflow
+from penstock_pool.jobs.order import JobRequest, NotForPools, SbatchError, export_of, read_order
+from penstock_pool.terms import FIRST_JOB
 
 NO_ENDS = ["\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 """What `str.splitlines` takes for the end of a line besides the line feed."""

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from penstock.errors import SlurmUnavailable
+from penstock.fronts.answers.door import ShimDoor, site_of
 from penstock.ipc.handlers import LocalDoor
 from penstock.ipc.limits import RateLimit
-from penstock.shim.door import ShimDoor, site_of
 from penstock.slurm.look_cache import LookCache
 from penstock.slurm.raw_looks import RawText
 

@@ -25,18 +25,18 @@ from penstock.errors import (
 )
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.parse import ParseError
-from penstock.slurm.pyslurm import PyslurmBackend
-from penstock.slurm.pyslurm_extension import extension
-from penstock.slurm.pyslurm_link import Versions, misfit
-from penstock.slurm.pyslurm_records import (
+from penstock.slurm.records import partition_from_line
+from penstock_pyslurm.backend import PyslurmBackend
+from penstock_pyslurm.extension import extension
+from penstock_pyslurm.link import Versions, misfit
+from penstock_pyslurm.records import (
     job_from_values,
     node_from_values,
     record_from_values,
     understood,
     unreadable_dependency,
 )
-from penstock.slurm.pyslurm_worker import HISTORY, JOB
-from penstock.slurm.records import partition_from_line
+from penstock_pyslurm.worker import HISTORY, JOB
 from places import FIXTURES
 
 SITE = FIXTURES / "slurm" / "22.05" / "config.txt"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pool.allocation import scratch_prefix
+from penstock_pool.allocation import scratch_prefix
 from places import PROJECT
 
 SCRIPT = PROJECT / "plugins" / "slurm" / "penstock-cleanup.sh"
@@ -59,9 +59,9 @@ def clean(place: Path, job: str = "77", user: int | None = None, **more: str) ->
 
 def test_a_member_names_its_folder_so(monkeypatch):
     pytest.importorskip("distributed")
-    from penstock.pool import worker
-    from penstock.pool.folder import PoolFolder
-    from penstock.pool.model import Capacity
+    from penstock_pool import worker
+    from penstock_pool.folder import PoolFolder
+    from penstock_pool.model import Capacity
 
     class Asked(Exception):
         pass

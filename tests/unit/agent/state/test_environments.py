@@ -12,14 +12,15 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.api import JobSpec, Origin
-from penstock.cli import cli, door
-from penstock.cli.door import left_environment
+from penstock.cli import cli
 from penstock.config import config_of
+from penstock.console import door
+from penstock.console.door import left_environment
 from penstock.errors import Infeasible, OutcomeUnknown, UserError
 from penstock.slurm.cli import CliBackend
 from penstock.state.environments import Environments, own_environment
 from penstock.state.store import Store
-from penstock.workflow.formats import parse_workflow
+from penstock.workflow.files.formats import parse_workflow
 from penstock.workflow.model import submitted_from, workflow_to_dict
 from penstock.workflow.state import RunPhase
 from penstock_lab.agent_world import World, virtual

@@ -1,4 +1,4 @@
-"""Where pools are, for those who only name one: `pool/folder.py` makes what is found here."""
+"""Where pools are, for those who only name one: `plugins/pool/penstock_pool/folder.py` makes what is found here."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from penstock.config import config_of
 from penstock.errors import AgentUnavailable, NotPermitted, StoreError, UserError
-from penstock.pool.folder import PoolFolder, pool_folder, pools
 from penstock.state.pools import SchedulerAddress, pool_place, pool_places, pools_folder
+from penstock_pool.folder import PoolFolder, pool_folder, pools
 
 
 @pytest.fixture

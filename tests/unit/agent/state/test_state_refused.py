@@ -19,14 +19,14 @@ from stored_states import FLOW, fill, of_version, settled, workflow_state
 from penstock.cli import cli
 from penstock.config import load
 from penstock.errors import NotPermitted, PenstockError, StateRefused, StoreError
-from penstock.holding.ledger import Ledger
 from penstock.state.birth import LOGS
 from penstock.state.leadership import hold_state
 from penstock.state.lease.fence import claim
 from penstock.state.schema import APPLICATION_ID, MIGRATIONS, VERSION
 from penstock.state.store import Store
-from penstock.upkeep.statefile import inspect, must_be_whole, open_checked
+from penstock.statefile.statefile import inspect, must_be_whole, open_checked
 from penstock_lab.agent_world import START, World, virtual
+from penstock_planning.hold.ledger import Ledger
 
 # All that look at a state without an agent, or leave something in it.
 COMMANDS = (

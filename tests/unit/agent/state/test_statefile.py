@@ -16,15 +16,15 @@ from stored_states import malleable_state, of_version, owners_state_of_0_1_0, wo
 from penstock.api import Decision, Reason, Verb
 from penstock.cli import cli
 from penstock.errors import NotNow, StoreError, UserError
-from penstock.holding.ledger import Ledger
-from penstock.holding.ledgerfile import LEDGER
 from penstock.state.copies import _BEGINNINGS, _Progress
 from penstock.state.leadership import lock_state
 from penstock.state.reading import describe
 from penstock.state.retention import Retention
 from penstock.state.schema import VERSION
 from penstock.state.store import AT_ONCE, Store
-from penstock.upkeep.statefile import backup, inspect
+from penstock.statefile.statefile import backup, inspect
+from penstock_planning.hold.ledger import Ledger
+from penstock_planning.hold.ledgerfile import LEDGER
 
 
 def decide(store: Store, subject: str, at: float) -> None:

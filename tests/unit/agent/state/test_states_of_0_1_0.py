@@ -21,7 +21,7 @@ from penstock.cli import cli
 from penstock.config import config_of
 from penstock.state.leadership import hold_state
 from penstock.state.schema import VERSION
-from penstock.upkeep.statefile import open_checked
+from penstock.statefile.statefile import open_checked
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.model import workflow_from_dict
 from penstock.workflow.state import Kept, Own, RunPhase, StageRun, Submitter, WorkflowRun

@@ -21,16 +21,16 @@ import pytest
 from dmr import credential, wire
 from penstock.api import JobSpec
 from penstock.config import config_of
-from penstock.holding.ledger import Ledger
-from penstock.holding.ledgerfile import LEDGER
-from penstock.malleable.machine import MalleableJob
+from penstock.resize.running.machine import MalleableJob
 from penstock.state.leadership import hold_state
 from penstock.state.schema import VERSION
 from penstock.state.store import Store
-from penstock.upkeep.statefile import inspect, open_checked
+from penstock.statefile.statefile import inspect, open_checked
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.state import RunPhase, StagePhase
 from penstock_lab.agent_world import START, World, virtual
+from penstock_planning.hold.ledger import Ledger
+from penstock_planning.hold.ledgerfile import LEDGER
 from places import PROJECT
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")

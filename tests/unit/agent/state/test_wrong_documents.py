@@ -16,7 +16,7 @@ from penstock.config import load
 from penstock.errors import PenstockError, StateRefused
 from penstock.state.leadership import hold_state
 from penstock.state.store import Store
-from penstock.upkeep.statefile import open_checked
+from penstock.statefile.statefile import open_checked
 
 DOCUMENTS = {
     "runs": "state", "malleable": "state", "moldable": "state", "learned": "state", "decisions": "reasons",

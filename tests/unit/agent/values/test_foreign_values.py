@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from penstock.broker.resources import read_resources
-from penstock.broker.tasks import read_bags
 from penstock.config import load
-from penstock.elastic.model import read_elastic
 from penstock.errors import UserError
-from penstock.sites.file import read_sites
+from penstock.resize.recipes.model import read_elastic
 from penstock.values.documents import brief, parse_yaml, show
-from penstock.workflow.formats import load_workflow
+from penstock.workflow.files.formats import load_workflow
+from penstock_planning.broker.resources import read_resources
+from penstock_planning.broker.tasks import read_bags
+from penstock_planning.sites.file import read_sites
 
 KEYS = """
     name nodes time expect took produces memory gpus gres array constraint after sbatch retries nonsense

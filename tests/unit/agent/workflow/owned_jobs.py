@@ -10,9 +10,9 @@ from factories import NODES, make_job, make_snapshot
 
 from penstock.api import AccountingRecord, Job, JobState
 from penstock.values.waits import Estimate
-from penstock.waits.causes import hindrance
-from penstock.workflow.instructions import RunStep, SlurmView, tasks_of
-from penstock.workflow.runner import Runner
+from penstock.waits.learners.causes import hindrance
+from penstock.workflow.run.instructions import RunStep, SlurmView, tasks_of
+from penstock.workflow.run.runner import Runner
 from penstock.workflow.state import Kept, Own, StagePhase, StageRun, Submitter, WorkflowRun, units_of
 
 RUNNER = Runner(accrues=True)

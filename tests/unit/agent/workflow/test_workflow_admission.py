@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from owned_jobs import run_of, stage_of
 
-from penstock.cli.keeping import check_agent
 from penstock.errors import NotFound, PenstockError, UserError
-from penstock.workflow.admission import admit, plan, plan_for_owner, planned, registration, settled
+from penstock.sbatch.commands.keeping import check_agent
 from penstock.workflow.state import Kept, RunPhase, StagePhase, WorkflowRun
-from penstock.workflow.strategy import Rules
+from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.submit.admission import admit, plan, plan_for_owner, planned, registration, settled
 
 
 def asked(*stages: tuple, workflow: str = "w", run: int | None = None):

@@ -13,15 +13,15 @@ from penstock.api import JobState
 from penstock.errors import UserError
 from penstock.slurm.sbatch_options import restricts_export, spec_words
 from penstock.workflow.asks import NO_ASKS, Asks, asks_from_dict, asks_to_dict, in_one_job, why_apart
-from penstock.workflow.checks import check_units
-from penstock.workflow.cuts import place_units, together
-from penstock.workflow.formats import load_workflow, parse_workflow
-from penstock.workflow.instructions import as_one
+from penstock.workflow.files.checks import check_units
+from penstock.workflow.files.formats import load_workflow, parse_workflow
 from penstock.workflow.model import Stage, Workflow, submitted_from, workflow_from_dict, workflow_to_dict
+from penstock.workflow.run.instructions import as_one
 from penstock.workflow.scripts import job_spec, read_job_name
 from penstock.workflow.strategies.auto import Auto
+from penstock.workflow.strategies.cuts import place_units, together
 from penstock.workflow.strategies.packed import Packed
-from penstock.workflow.strategy import Outlook, Rules
+from penstock.workflow.strategies.strategy import Outlook, Rules
 
 
 def one(*lines: str, run: str = "run: x", top: str = "shell: plain") -> Workflow:

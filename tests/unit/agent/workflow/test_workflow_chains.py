@@ -10,12 +10,12 @@ from owned_jobs import codes, ended, look, of, run_of, stage_of, with_own
 
 from penstock.api import JobState
 from penstock.errors import UserError
-from penstock.workflow import chains
-from penstock.workflow.admission import admit, plan, registration
-from penstock.workflow.chains import begun_because, followed_because, join, read_links
 from penstock.workflow.documents import run_from_dict, run_to_dict
-from penstock.workflow.instructions import Change, Observe, Requeue
+from penstock.workflow.run.instructions import Change, Observe, Requeue
 from penstock.workflow.state import RunPhase, StagePhase, WorkflowRun
+from penstock.workflow.submit import chains
+from penstock.workflow.submit.admission import admit, plan, registration
+from penstock.workflow.submit.chains import begun_because, followed_because, join, read_links
 
 
 def links(*jobs: tuple, **more):

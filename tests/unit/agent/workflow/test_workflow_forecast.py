@@ -16,11 +16,19 @@ from penstock.errors import UserError
 from penstock.future.cluster import Cluster
 from penstock.future.past import PastJob, QueuePast
 from penstock.future.replay import HORIZON
-from penstock.workflow import forecast
-from penstock.workflow.cuts import place_units, singles
-from penstock.workflow.forecast import CutComparison, CutForecast, better_cut, compare, cuts_of, told_change, told_time
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.strategy import Rules
+from penstock.workflow.strategies.cuts import place_units, singles
+from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.submit import forecast
+from penstock.workflow.submit.forecast import (
+    CutComparison,
+    CutForecast,
+    better_cut,
+    compare,
+    cuts_of,
+    told_change,
+    told_time,
+)
 
 HALF = QueuePast(tuple(i / 100 for i in range(1, 101)))
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from penstock.api import Partition
 from penstock.errors import UserError
 from penstock.values.durations import duration_text, parse_duration
-from penstock.workflow.checks import check_against, check_units, elsewhere, partitions_of
-from penstock.workflow.cuts import place_units
-from penstock.workflow.formats import load_workflow, parse_workflow
+from penstock.workflow.files.checks import check_against, check_units, elsewhere, partitions_of
+from penstock.workflow.files.formats import load_workflow, parse_workflow
 from penstock.workflow.model import Stage, Workflow, workflow_from_dict, workflow_to_dict
-from penstock.workflow.registry import strategy_named
-from penstock.workflow.strategy import Outlook
+from penstock.workflow.strategies.cuts import place_units
+from penstock.workflow.strategies.registry import strategy_named
+from penstock.workflow.strategies.strategy import Outlook
 
 GOOD = """
 name: mosaic

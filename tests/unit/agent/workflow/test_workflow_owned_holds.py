@@ -20,13 +20,13 @@ from penstock.core.observe import Observer
 from penstock.core.verdicts import FRESH
 from penstock.errors import SlurmUnavailable
 from penstock.state.store import Store
-from penstock.waits.learners import make
-from penstock.waits.model_store import ModelStore
-from penstock.workflow.controller import WorkflowController
+from penstock.waits.learners.learners import make
+from penstock.waits.learners.model_store import ModelStore
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.runner import Runner
+from penstock.workflow.run.controller import WorkflowController
+from penstock.workflow.run.runner import Runner
 from penstock.workflow.state import RunPhase
-from penstock.workflow.strategy import Rules
+from penstock.workflow.strategies.strategy import Rules
 from penstock_lab.agent_world import World as AgentWorld
 from penstock_lab.agent_world import virtual
 from penstock_lab.mock.backend import virtual_cluster

@@ -12,11 +12,20 @@ from owned_jobs import LOOKS, RUNNER, codes, ended, look, of, run_of, stage_of
 from penstock.api import Reason
 from penstock.core import extensions
 from penstock.errors import UserError
-from penstock.workflow.admission import plan_for_owner
-from penstock.workflow.instructions import Release
-from penstock.workflow.registry import known_strategies
+from penstock.workflow.run.instructions import Release
 from penstock.workflow.state import Kept, StagePhase, WorkflowRun
-from penstock.workflow.strategy import Due, Plan, Rules, Tie, after_parents, expected_ends, live_parents, singles
+from penstock.workflow.strategies.registry import known_strategies
+from penstock.workflow.strategies.strategy import (
+    Due,
+    Plan,
+    Rules,
+    Tie,
+    after_parents,
+    expected_ends,
+    live_parents,
+    singles,
+)
+from penstock.workflow.submit.admission import plan_for_owner
 
 POSSIBLE = ("auto", "asa", "eager", "perstage")
 BEGIN = LOOKS[Kept.BEGIN]

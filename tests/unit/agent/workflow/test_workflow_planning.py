@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from penstock.api import Reason, SiteConfig
 from penstock.core import extensions
 from penstock.errors import ConfigError, UserError
-from penstock.waits.geometry import key_of
-from penstock.workflow.cuts import levels, place_units
+from penstock.waits.learners.geometry import key_of
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.registry import known_strategies, strategy_named
-from penstock.workflow.runner import Runner
-from penstock.workflow.strategy import Due, Outlook, Plan, Rules, Tie, singles
+from penstock.workflow.run.runner import Runner
+from penstock.workflow.strategies.cuts import levels, place_units
+from penstock.workflow.strategies.registry import known_strategies, strategy_named
+from penstock.workflow.strategies.strategy import Due, Outlook, Plan, Rules, Tie, singles
 
 
 def chain(*stages):

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from test_workflow_runner import Driver, job, record, view
 
-from penstock.workflow.instructions import Submit
 from penstock.workflow.metrics import run_metrics
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.run.instructions import Submit
 from penstock.workflow.state import RunPhase
 
 

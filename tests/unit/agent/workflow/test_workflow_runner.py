@@ -9,9 +9,11 @@ import pytest
 
 from penstock.api import AccountingRecord, Geometry, Job, JobState, Partition, Reservation
 from penstock.values.waits import Estimate, Observation
-from penstock.waits.causes import Cause
+from penstock.waits.learners.causes import Cause
 from penstock.workflow.documents import run_from_dict, run_to_dict
-from penstock.workflow.instructions import (
+from penstock.workflow.metrics import WaitParts, gap_before, run_metrics, waited
+from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.run.instructions import (
     Cancel,
     Change,
     Finished,
@@ -21,10 +23,8 @@ from penstock.workflow.instructions import (
     SlurmView,
     Submit,
 )
-from penstock.workflow.metrics import WaitParts, gap_before, run_metrics, waited
-from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.reading import names_parent
-from penstock.workflow.runner import Runner
+from penstock.workflow.run.reading import names_parent
+from penstock.workflow.run.runner import Runner
 from penstock.workflow.state import RunPhase, StagePhase
 
 FLOW = Workflow(

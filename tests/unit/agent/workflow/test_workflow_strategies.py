@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from penstock.errors import UserError
-from penstock.workflow.cuts import place_units
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.registry import known_strategies, strategy_named
-from penstock.workflow.runner import Runner
+from penstock.workflow.run.runner import Runner
 from penstock.workflow.scripts import GROWTH_WAIT, combined_command, job_spec
 from penstock.workflow.state import StagePhase
-from penstock.workflow.strategy import Outlook, Rules, expected_end
+from penstock.workflow.strategies.cuts import place_units
+from penstock.workflow.strategies.registry import known_strategies, strategy_named
+from penstock.workflow.strategies.strategy import Outlook, Rules, expected_end
 
 FLOW = Workflow(
     "mosaic",

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.broker.tasks import read_bags
-from penstock.elastic.model import read_elastic
 from penstock.errors import UserError
+from penstock.resize.recipes.model import read_elastic
 from penstock.values.documents import as_written, parse_json, parse_yaml
-from penstock.workflow.formats import parse_workflow
+from penstock.workflow.files.formats import parse_workflow
+from penstock_planning.broker.tasks import read_bags
 
 NUMBERS = st.from_regex(
     r"[-+]?[0-9]{1,25}|[-+]?[0-9]{0,9}\.[0-9]{1,9}([eE][-+]?[0-9]{1,3})?|[0-9]{1,5}[eE]-?[0-9]{1,3}", fullmatch=True

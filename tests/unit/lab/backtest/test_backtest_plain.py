@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from penstock.api import JobState
 from penstock.values.waits import Observation
-from penstock.waits.history import Median
-from penstock.waits.run_times import RunTimes
+from penstock.waits.learners.history import Median
+from penstock.waits.learners.run_times import RunTimes
 from penstock_lab.backtest import plain
 from penstock_lab.backtest.past import Past, dense, median_and_bound
 from penstock_lab.backtest.plain import Jobs, judged, runs_of, waits_of

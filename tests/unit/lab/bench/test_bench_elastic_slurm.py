@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-from penstock.elastic.model import read_elastic
+from penstock.resize.recipes.model import read_elastic
 from penstock_lab.bench.elastic_programs import PROGRAMS
 from penstock_lab.bench.elastic_slurm import ElasticWindow, Held, Measured, clipped, gaps, lateness, one_round, report
 

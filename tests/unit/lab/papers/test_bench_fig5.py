@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.waits.alternatives import ALTERNATIVES
+from penstock.waits.learners.alternatives import ALTERNATIVES
 from penstock_lab.papers import fig5
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import UserError
-from penstock.waits.queue_view import FEATURES
+from penstock.waits.learners.queue_view import FEATURES
 from penstock_lab.papers import logs
 from penstock_lab.papers.queue_log import Submitted, read, walk
 

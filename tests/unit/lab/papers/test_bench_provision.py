@@ -10,9 +10,6 @@ from functools import partial
 import pytest
 
 from penstock.future.plan import make_plan
-from penstock.provision.dag import one_site
-from penstock.provision.orders import free_plans
-from penstock.provision.pricing import PaperPricing, quote
 from penstock_lab.papers import provision, provision_front, provision_practice
 from penstock_lab.papers.provision_against import FIGURES, Against
 from penstock_lab.papers.provision_greedy import against_best_effort
@@ -25,6 +22,9 @@ from penstock_lab.papers.provision_var import both_ways
 from penstock_lab.papers.provision_world import World, a_workflow, best_effort, with_second_copy
 from penstock_lab.sim.replay import replay
 from penstock_lab.sim.trace import Trace
+from penstock_planning.plan.dag import one_site
+from penstock_planning.plan.orders import free_plans
+from penstock_planning.plan.pricing import PaperPricing, quote
 
 
 def some_jobs(count=300, seed=4):

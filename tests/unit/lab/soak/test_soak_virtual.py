@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-import penstock.malleable.part
+import penstock.resize.running.part
 from penstock.errors import NotPermitted
 from penstock.ipc.auth import Verifier
 from penstock_lab.soak import invariants, virtual
@@ -21,7 +21,9 @@ from penstock_lab.soak.world import NOT_THE_AGENT, World
 @pytest.fixture(autouse=True)
 def own_log(monkeypatch):
     """The soak listens to the agent's log."""
-    monkeypatch.setattr(penstock.malleable.part, "make_policy", functools.cache(penstock.malleable.part.make_policy))
+    monkeypatch.setattr(
+        penstock.resize.running.part, "make_policy", functools.cache(penstock.resize.running.part.make_policy)
+    )
     before = structlog.get_config()
     yield
     structlog.configure(**before)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock.pool.client import ask
-from penstock.pool.folder import PoolFolder
+from penstock_pool.client import ask
+from penstock_pool.folder import PoolFolder
 from places import PROJECT
 from snakemakes import programs
 from waiting import until

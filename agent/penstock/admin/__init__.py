@@ -1,0 +1,1 @@
+"""What administrators use: commands, `doctor`, one pass of the agent without a daemon."""

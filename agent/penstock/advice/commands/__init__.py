@@ -1,0 +1,1 @@
+"""`penstock advise`, and shorter limits at submission."""

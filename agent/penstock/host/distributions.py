@@ -1,0 +1,172 @@
+"""What is installed beside the core: distributions that bring parts of the agent and commands of their own.
+
+Each says what it brings in a file `penstock_parts/NAME.json`, in the folder in which its packages lie:
+
+    {
+        "distribution": "penstock-pool",
+        "part": "penstock_pool.part:PoolsPart",
+        "sections": ["pool"],
+        "commands": {"pool": ["Pools", "penstock_pool.commands.pool:pool", "Run many small tasks."]},
+        "answers": "penstock_pool.commands.answers:ANSWERS"
+    }
+
+`distribution` is its name as pip has it, and the rest may be left out. `commands` gives the heading, the place and the
+line of help of each; `answers` what they print with --json, by the words after `penstock`. Nothing is imported, and no
+entry points are looked for, before one of these is used.
+
+Only the folders of the Python that runs are looked through: those that its `site` module knows, and what their .pth
+files name (that is how a checkout is installed). PYTHONPATH and the working directory do not count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import site
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from penstock import __version__
+from penstock.errors import ConfigError
+
+__all__ = ["LABORATORY", "PLANNING", "POOL", "CommandPlace", "InstalledDistribution", "beside", "has_section", "loaded"]
+
+POOL: Final = "penstock-pool"
+PLANNING: Final = "penstock-planning"
+LABORATORY: Final = "penstock-lab"
+_FOLDER: Final = "penstock_parts"
+# In this order their parts take their steps; those of others follow by name.
+_OWN: Final = (POOL, PLANNING, LABORATORY)
+_PLACE: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandPlace:
+    """A command: under which heading `penstock --help` has it, where it is, and the line that says what it does."""
+
+    heading: str
+    place: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledDistribution:
+    """What a distribution brings, by its `file`."""
+
+    name: str
+    file: Path
+    part: str = ""
+    sections: tuple[str, ...] = ()
+    commands: Mapping[str, CommandPlace] = field(default_factory=dict)
+    answers: str = ""
+
+    @property
+    def version(self) -> str:
+        """The installed version; "" where pip knows of none."""
+        from importlib.metadata import PackageNotFoundError, version  # slow to load
+
+        try:
+            return version(self.name)
+        except PackageNotFoundError:
+            return ""
+
+    def why_not(self) -> str:
+        """Why the agent does not take its part in; "" where it does.
+
+        It runs with the agent's rights, so nobody but root and the agent's user may be able to write it, and it has to
+        be made for this very release of the core.
+        """
+        from importlib.metadata import PackageNotFoundError, requires  # slow to load
+
+        package = self.file.parent.parent / self.part.partition(":")[0].partition(".")[0]
+        for path in (self.file, *self.file.parents, package):
+            if why := _writable(path):
+                return why
+        try:
+            needs = requires(self.name) or []
+        except PackageNotFoundError:
+            return f"{self.name} is not installed in this Python"
+        if not any(re.match(rf"penstock(\[[^]]*\])?\s*\(?=={re.escape(__version__)}(?![\w.])", one) for one in needs):
+            return f"{self.name} {self.version} does not ask for `penstock=={__version__}`, the release that runs here"
+        return ""
+
+
+@cache
+def beside() -> tuple[InstalledDistribution, ...]:
+    """All that are installed. Raises ConfigError for a file that says nothing of use."""
+    found: dict[str, InstalledDistribution] = {}
+    for folder in _folders():
+        for file in _files(folder / _FOLDER):
+            one = _read(file)
+            found.setdefault(one.name, one)
+    ranks = {name: rank for rank, name in enumerate(_OWN)}
+    return tuple(sorted(found.values(), key=lambda one: (ranks.get(one.name, len(ranks)), one.name)))
+
+
+def has_section(name: str) -> bool:
+    """Whether something that is installed has this section of the configuration."""
+    return any(name in one.sections for one in beside())
+
+
+def loaded(place: str) -> Any:  # noqa: ANN401 (each place says what it has)
+    """What stands at "module:name"."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _folders() -> Iterator[Path]:
+    for name in site.getsitepackages():
+        folder = Path(name)
+        yield folder
+        for file in _files(folder, ".pth"):
+            for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
+                if line and not line.startswith(("#", "import ", "import\t")) and (folder / line).is_dir():
+                    yield folder / line
+
+
+def _files(folder: Path, suffix: str = ".json") -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.name.endswith(suffix))
+    except OSError:
+        return []
+
+
+def _read(file: Path) -> InstalledDistribution:
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+        one = InstalledDistribution(
+            name=told["distribution"],
+            file=file,
+            part=told.get("part", ""),
+            sections=tuple(told.get("sections", ())),
+            commands={name: CommandPlace(*rest) for name, rest in told.get("commands", {}).items()},
+            answers=told.get("answers", ""),
+        )
+        for place in (one.part, one.answers, *(command.place for command in one.commands.values())):
+            if place and not _PLACE.fullmatch(place):
+                raise ValueError(f"{place!r} is no `module:name`")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{file}: it does not say which distribution brings what: {error!r}") from error
+    return one
+
+
+def _writable(path: Path) -> str:
+    """Who else can write there, in words; "" where nobody can."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    if status.st_uid not in (0, os.geteuid()):
+        return f"{path} belongs to user {status.st_uid}: only root and the agent's own user may be able to change it"
+    shared = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX  # nobody removes there what is another's
+    group = status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.getegid())
+    if (group or status.st_mode & stat.S_IWOTH) and not shared:
+        return f"{path} can be written by others than root and the agent's own user: `chmod go-w` it"
+    return ""

@@ -1,0 +1,1 @@
+"""Jobs whose size changes: while they run, and while they wait."""

@@ -1,0 +1,1 @@
+"""Commands of elastic jobs, and what `penstock sbatch` asks for moldable ones."""

@@ -1,0 +1,1 @@
+"""`penstock sbatch`, and how it hands jobs to the agent."""

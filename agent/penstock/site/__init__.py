@@ -1,0 +1,1 @@
+"""One look at Slurm for all users of a host."""

@@ -1,0 +1,1 @@
+"""The command of the site's view."""

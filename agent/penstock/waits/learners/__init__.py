@@ -1,0 +1,1 @@
+"""How long will a geometry wait? Predictors behind one small interface."""

@@ -1,0 +1,97 @@
+"""penstock try: what a workflow may expect on the queue as it is, before anything is submitted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.config import Config, load
+from penstock.console.output import emit_json, table
+from penstock.errors import AgentUnavailable, NotPermitted
+from penstock.ipc.client import ask_agent
+from penstock.workflow.commands.packing import PackingOptions, packing_options
+from penstock.workflow.files.formats import load_workflow
+from penstock.workflow.model import Workflow, workflow_to_dict
+
+__all__ = ["forecast", "show", "try_"]
+
+
+@click.command("try")
+@click.argument("workflow", type=click.Path(path_type=Path))
+@packing_options
+@click.option("--cores", type=click.IntRange(1), help="WfFormat: cores of a node; default: as many as this host has.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def try_(workflow: Path, packed: PackingOptions, cores: int | None, as_json: bool) -> None:
+    """Say how long a workflow would take on the queue as it is.
+
+    As a plain chain (a job a stage, each behind those before it), and with neighbouring stages in one job: both in the
+    same futures of the queue, drawn from its past. Submits nothing.
+
+    \b
+    penstock try mosaic.yaml
+    """
+    config = load()
+    show(forecast(config, load_workflow(workflow, packed.packing(config, cores, runs=False))), as_json)
+
+
+def forecast(config: Config, workflow: Workflow) -> Mapping[str, Any]:
+    """The agent's forecast; where none answers, or it is another's, that of an own look at Slurm."""
+    try:
+        answer: Mapping[str, Any] = ask_agent(config, "try", {"workflow": workflow_to_dict(workflow)})
+        return answer
+    except (AgentUnavailable, NotPermitted):
+        return asyncio.run(_alone(config, workflow))
+
+
+async def _alone(config: Config, workflow: Workflow) -> Mapping[str, Any]:
+    # Not needed where an agent answers, and slow to load.
+    from penstock.console.backends import backend_of
+    from penstock.core.pace import at_once
+    from penstock.future.cluster import Cluster
+    from penstock.future.turns import believed
+    from penstock.site.viewing import whole_look
+    from penstock.waits.live.known import known_past
+    from penstock.workflow.strategies.strategy import Rules
+    from penstock.workflow.submit.forecast import PATIENT, compare
+
+    async with backend_of(config) as backend:
+        site, snapshot = await backend.site(), await whole_look(config, backend)
+        past, _ = await known_past(config, backend, site.cluster, snapshot)
+    cluster = Cluster.of(believed(snapshot, site.scheduler_parameters))
+    found = at_once(compare(workflow, cluster, past, Rules.of(site), work=PATIENT))
+    return {"live": False, **found.told()}
+
+
+def show(answer: Mapping[str, Any], as_json: bool) -> None:
+    """Print a forecast: the line, the cuts, and what it is made from."""
+    if as_json:
+        emit_json(answer)
+        return
+    from penstock.workflow.submit.forecast import told_change, told_time
+
+    click.echo(answer["line"])
+    rows = []
+    for i, cut in enumerate(answer["cuts"]):
+        makespan, less = cut["makespan"], cut["less"]
+        rows.append(
+            (
+                "*" if i == answer["chosen"] else "",
+                ", ".join("+".join(stages) for stages in cut["jobs"]) if i else "the plain chain",
+                told_time(makespan["median"]),
+                f"{told_time(makespan['low'])} to {told_time(makespan['high'])}",
+                "" if less is None else told_change(less["mean"]),
+                "" if less is None else f"{told_change(less['low'])} to {told_change(less['high'])}",
+                f"{cut['core_hours']:.2f}",
+            )
+        )
+    if rows:
+        head = ("", "jobs", "median", "8 of 10 between", "than the chain", "95 % interval", "core-hours")
+        title = f"Workflow {answer['workflow']} in {answer['partition']}, drawn {answer['futures']} times"
+        table(title, head, rows, ("core-hours", "95 % interval"))
+    for note in answer["notes"]:
+        click.echo(f"- {note}")
+    click.echo("Nothing was submitted.")

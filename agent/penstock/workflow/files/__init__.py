@@ -1,0 +1,1 @@
+"""Workflow files: YAML and WfFormat, and whether one can run here."""

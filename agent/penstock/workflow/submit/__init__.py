@@ -1,0 +1,1 @@
+"""What comes before the first job: what is registered, what is forecast."""

@@ -1,0 +1,1 @@
+"""Planning: slots and their prices, held slots, other sites, and where a task ends first."""

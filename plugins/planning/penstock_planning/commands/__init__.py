@@ -1,0 +1,1 @@
+"""Commands of slots, plans, and of where to run."""

@@ -1,0 +1,1 @@
+"""Slurm by pyslurm, in a process of its own."""
