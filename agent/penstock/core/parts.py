@@ -9,26 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from penstock.api import Decision, Geometry, SiteConfig, Snapshot
-from penstock.config import Config
-from penstock.core.callers import Callers
-from penstock.core.events import Event
-from penstock.core.executor import Executor
-from penstock.core.extensions import ExtensionPoint
-from penstock.core.families import Family
-from penstock.core.findings import Finding, Within
-from penstock.core.observe import Observer
-from penstock.core.offitems import OffItem
-from penstock.core.pace import Pace
-from penstock.future.expected import SlotFinder
-from penstock.future.past import QueuePast
-from penstock.host.clock import Clock
-from penstock.slurm.base import Reader
-from penstock.state.filekind import FileKind
-from penstock.state.store import Store
-from penstock.values.waits import Distribution, Estimate, Observation
+if TYPE_CHECKING:  # commands that ask a part something do not pay for what only the agent needs
+    from penstock.api import Decision, Geometry, SiteConfig, Snapshot
+    from penstock.config import Config
+    from penstock.core.callers import Callers
+    from penstock.core.events import Event
+    from penstock.core.executor import Executor
+    from penstock.core.extensions import ExtensionPoint
+    from penstock.core.families import Family
+    from penstock.core.findings import Finding, Within
+    from penstock.core.observe import Observer
+    from penstock.core.offitems import OffItem
+    from penstock.core.pace import Pace
+    from penstock.future.expected import SlotFinder
+    from penstock.future.past import QueuePast
+    from penstock.host.clock import Clock
+    from penstock.slurm.base import Reader
+    from penstock.state.filekind import FileKind
+    from penstock.state.store import Store
+    from penstock.values.waits import Distribution, Estimate, Observation
 
 __all__ = ["Controller", "Operation", "Owned", "Part", "Site", "StatusShare", "WaitPredictor", "Waits"]
 

@@ -5,30 +5,30 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.api import SiteConfig, Snapshot
 from penstock.config import Config
-from penstock.core.executor import Executor
-from penstock.core.extensions import ExtensionPoint
 from penstock.core.findings import Finding, Trouble, Within, failed, fine
-from penstock.core.offitems import OffItem
 from penstock.core.parts import Controller, Part
-from penstock.future.expected import SlotFinder
 from penstock.host.logins import login
-from penstock.slurm.base import Reader
 from penstock.state.filekind import FileKind
-from penstock.workflow.state import WorkflowRun
-from penstock_planning.broker.affinities import AFFINITIES
-from penstock_planning.hold import reserved
+from penstock_planning.extending import AFFINITIES, PRICING, pricing_rules
 from penstock_planning.hold.ledgerfile import LEDGER
-from penstock_planning.hold.notices import notices_of
-from penstock_planning.hold.passes import Slots
 from penstock_planning.hold.requests import load_key
-from penstock_planning.hold.reservations import PRICING, pricing_rules
-from penstock_planning.plan.shown import shown_slots
+
+if TYPE_CHECKING:
+    from penstock.api import SiteConfig, Snapshot
+    from penstock.core.executor import Executor
+    from penstock.core.extensions import ExtensionPoint
+    from penstock.core.offitems import OffItem
+    from penstock.future.expected import SlotFinder
+    from penstock.slurm.base import Reader
+    from penstock.workflow.state import WorkflowRun
+    from penstock_planning.hold.passes import Slots
 
 __all__ = ["SlotsPart"]
+
+# What only a running agent needs, or one command, is imported where it is used: `penstock status` asks this class, too.
 
 
 class SlotsPart(Part):
@@ -55,16 +55,22 @@ class SlotsPart(Part):
     @staticmethod
     def free_slots(config: Config) -> SlotFinder | None:
         """See `Part`."""
+        from penstock_planning.plan.shown import shown_slots
+
         return partial(shown_slots, pricing_rules(config))
 
     @staticmethod
     def reserved_runs(config: Config, *, final: bool) -> list[dict[str, Any]]:
         """See `Part`."""
+        from penstock_planning.hold import reserved
+
         return reserved.reserved_runs(config, final=final)
 
     @staticmethod
     async def give_up_run(config: Config, reader: Reader, executor: Executor, name: str) -> None:
         """See `Part`."""
+        from penstock_planning.hold import reserved
+
         await reserved.give_up_run(config, reader, executor, name)
 
     @staticmethod
@@ -74,10 +80,14 @@ class SlotsPart(Part):
 
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""
+        from penstock_planning.hold.passes import Slots
+
         self._slots = Slots(self._site, self._tell)
 
     def _tell(self, runs: Iterable[WorkflowRun]) -> None:
         """The ledger, and what is in it, are those of the agent's user."""
+        from penstock_planning.hold.notices import notices_of
+
         uid, now = os.geteuid(), self._site.clock.now()
         for run in runs:
             for event in notices_of(run, uid=uid, user=login(uid), now=now):
@@ -89,7 +99,7 @@ class SlotsPart(Part):
 
     async def hand_back(self, snapshot: Snapshot, *, act: bool, drop: bool) -> list[OffItem]:
         """See `Part`."""
-        from penstock_planning.hold.handing_back import bags_left, slots_left  # slow to load
+        from penstock_planning.hold.handing_back import bags_left, slots_left
 
         site, config = self._site, self._site.config()
         slots = await slots_left(config, site.reader, site.executor, snapshot, act=act, drop=drop)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.api import SiteConfig
 from penstock.config import Config
 from penstock.core.extensions import ExtensionPoint
 from penstock.core.findings import Finding, Within
 from penstock.core.parts import Controller, Part
-from penstock_pool.auto.feeds import PoolFeeds
 from penstock_pool.checks import pool_checks
 from penstock_pool.placement import PLACEMENTS
+
+if TYPE_CHECKING:
+    from penstock_pool.auto.feeds import PoolFeeds
 
 __all__ = ["PoolsPart"]
 
@@ -40,6 +42,8 @@ class PoolsPart(Part):
 
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""
+        from penstock_pool.auto.feeds import PoolFeeds  # slow to load, and commands ask this class, too
+
         site = self._site
         self._feeds = PoolFeeds(site.config(), site.reader, site.executor, site.waits, site.clock, site.wake)
 

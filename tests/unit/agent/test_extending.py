@@ -33,7 +33,7 @@ from penstock_lab.agent_world import World, virtual
 from penstock_lab.mock import control
 from penstock_lab.mock.model import ClusterConfig
 from penstock_planning.commands.select import select
-from penstock_planning.hold.reservations import pricing_rules
+from penstock_planning.extending import pricing_rules
 from penstock_planning.plan.live import from_snapshot
 from penstock_planning.plan.pricing import quote_all
 from penstock_pool.machine import Machine

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from penstock.core.extensions import ExtensionPoint
-from penstock.errors import UserError
+from penstock_planning.extending import AFFINITIES
 from penstock_planning.select.consumables import Metric
 from penstock_planning.select.ranking import Affinity
 
-__all__ = ["AFFINITIES", "affinity_named"]
-
-AFFINITIES: Final = ExtensionPoint(
-    "penstock.affinity",
-    "affinity",
-    "--metric",
-    {
-        "ttc": "penstock_planning.select.ranking:Sooner",
-        "cost": "penstock_planning.select.ranking:Cheaper",
-        "energy": "penstock_planning.select.ranking:Frugal",
-    },
-    UserError,
-    "`penstock select --metric`",
-)
+__all__ = ["affinity_named"]
 
 
 def affinity_named(name: str) -> Affinity:

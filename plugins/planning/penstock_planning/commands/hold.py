@@ -33,11 +33,12 @@ from penstock.workflow.commands.packing import pool_commands
 from penstock_planning.commands import answers as planning
 from penstock_planning.commands.answers import Account, Entry, HoldAnswer, Holds, HoldTick
 from penstock_planning.commands.planning import LiveSource, Where, cluster_options
+from penstock_planning.extending import pricing_rules
 from penstock_planning.hold import requests
 from penstock_planning.hold.holds import NOT_PERMITTED
 from penstock_planning.hold.idle import IdleJob, idle_submission
 from penstock_planning.hold.ledger import Ledger, open_ledger
-from penstock_planning.hold.reservations import Reservations, pricing_rules
+from penstock_planning.hold.reservations import Reservations
 from penstock_planning.plan.holding import METHODS, Hold, HoldPhase, WantedSlot
 from penstock_planning.plan.pricing import quote
 

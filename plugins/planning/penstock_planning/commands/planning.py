@@ -25,7 +25,7 @@ from penstock.site.viewing import whole_look
 from penstock.values.durations import DURATION_FORMS, duration_text, parse_duration
 from penstock.values.instants import parse_instant
 from penstock_planning.commands.gantt import Bar
-from penstock_planning.hold.reservations import pricing_rules
+from penstock_planning.extending import pricing_rules
 from penstock_planning.plan.live import Needs, check_size, from_snapshot, partition_of
 from penstock_planning.plan.pricing import Pricing
 from penstock_planning.plan.queuefile import decimals, parse_number, parse_queue

@@ -10,7 +10,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +19,13 @@ from typing import Final
 from penstock.api import Snapshot
 from penstock.config import Config
 from penstock.core.executor import Executor
-from penstock.core.extensions import ExtensionPoint
 from penstock.errors import NotNow, NotPermitted
 from penstock.host.files import lock
 from penstock.site.viewing import take_snapshot
 from penstock.slurm.base import Reader
 from penstock.state.ownership import denied, ledger_path
 from penstock.workflow.state import WorkflowRun
+from penstock_planning.extending import pricing_rules
 from penstock_planning.hold.fitting import unfit
 from penstock_planning.hold.holds import Holds, RequestFolder
 from penstock_planning.hold.ledger import open_ledger
@@ -33,23 +33,13 @@ from penstock_planning.hold.requests import load_key
 from penstock_planning.hold.runs import ReservedRuns
 from penstock_planning.plan.holding import Hold, Limits
 from penstock_planning.plan.live import from_snapshot, partition_of
-from penstock_planning.plan.pricing import Pricing
 from penstock_planning.plan.repair import Free, Holes
 
-__all__ = ["LEAD", "PRICING", "Reservations", "pricing_rules"]
+__all__ = ["LEAD", "Reservations"]
 
 LEAD: Final = 10.0
 """Seconds that making a reservation may take."""
-PRICING: Final = ExtensionPoint(
-    "penstock.pricing", "pricing", "`provision.pricing`", {"paper": "penstock_planning.plan.pricing:PaperPricing"}
-)
 _LOOK: Final = 0.1
-
-
-def pricing_rules(config: Config) -> Callable[[float], Pricing]:
-    """The site's rules, made from what a node costs for a second. ConfigError if they are not installed, or broken."""
-    rules: Callable[[float], Pricing] = PRICING.load(config.provision.pricing)
-    return rules
 
 
 def _requested(config: Config) -> RequestFolder | None:

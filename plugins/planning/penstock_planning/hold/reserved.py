@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.config import Config
-from penstock.core.executor import Executor
 from penstock.errors import NotFound
 from penstock.slurm.base import Reader
 from penstock.state.ownership import ledger_path
 from penstock.workflow.documents import run_to_dict
 from penstock_planning.hold.ledger import Ledger
-from penstock_planning.hold.reservations import Reservations
+
+if TYPE_CHECKING:
+    from penstock.core.executor import Executor
 
 __all__ = ["give_up_run", "reserved_runs"]
 
@@ -30,6 +31,8 @@ def reserved_runs(config: Config, *, final: bool) -> list[dict[str, Any]]:
 
 async def give_up_run(config: Config, reader: Reader, executor: Executor, name: str) -> None:
     """Cancel the jobs of a workflow in slots, and give the slots back. Raises NotFound."""
+    from penstock_planning.hold.reservations import Reservations  # slow to load
+
     with closing(Reservations(config, reader, executor)) as reservations:
         async with reservations.alone(_PATIENCE):
             run = reservations.ledger.run(name)

@@ -36,7 +36,7 @@ from penstock.workflow.part import WorkflowPart
 from penstock_lab.cluster.rootfs import cache_folder
 from penstock_lab.cluster.spec import default_folder
 from penstock_lab.mock.backend import virtual_cluster
-from penstock_planning.hold.reservations import pricing_rules
+from penstock_planning.extending import pricing_rules
 
 
 def wrong(path: Path, text: str) -> str:
