@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.errors import UserError
-from penstock.host.distributions import LABORATORY, PLANNING, POOL, CommandPlace, beside
+from penstock.host.distributions import CommandPlace, beside
+from penstock.values.beside import LABORATORY, PLANNING, POOL
 
 __all__ = ["commands", "headings", "missing"]
 

@@ -26,7 +26,9 @@ from penstock.config.sections import (
     keys_by_section,
 )
 from penstock.errors import ConfigError, UserError
+from penstock.host.distributions import has_section
 from penstock.host.homes import home
+from penstock.values.beside import PLANNING, POOL
 from penstock.values.documents import MAX_BYTES, parse_yaml, show
 
 __all__ = ["DEFAULT", "SITE", "AgentSection", "AsaSection", "Config", "LimitsSection", "MalleableSection"]
@@ -45,6 +47,8 @@ __all__ += ["values_of"]
 
 _ADMINISTRATORS: Final = ("workflows", "age_while_dependent")
 """A key that only administrators may set."""
+_BESIDE: Final = {"pool": POOL, "provision": PLANNING, "select": PLANNING}
+"""The sections of what comes in distributions of its own."""
 DEFAULT: Final = "default"
 """Where a value comes from that nobody has given."""
 SITE: Final = Path("/etc/penstock/penstock.yaml")
@@ -114,6 +118,9 @@ def config_of(data: Mapping[str, Any]) -> Config:
 
 
 def _made(data: Mapping[str, Any], where: Callable[[tuple[str, ...]], object]) -> Config:
+    for section, needs in _BESIDE.items():
+        if section in data and not has_section(section):
+            raise ConfigError(f"{where((section,)) or 'configuration'}: `{section}:` needs {needs}: install that, too")
     if (config := plainly(data)) is not None:
         return config
     from penstock.config.checking import WrongValueError, checked  # slow to load

@@ -34,12 +34,10 @@ from typing import Any, Final
 
 from penstock import __version__
 from penstock.errors import ConfigError
+from penstock.values.beside import LABORATORY, PLANNING, POOL
 
-__all__ = ["LABORATORY", "PLANNING", "POOL", "CommandPlace", "InstalledDistribution", "beside", "has_section", "loaded"]
+__all__ = ["CommandPlace", "InstalledDistribution", "beside", "has_section", "loaded"]
 
-POOL: Final = "penstock-pool"
-PLANNING: Final = "penstock-planning"
-LABORATORY: Final = "penstock-lab"
 _FOLDER: Final = "penstock_parts"
 # In this order their parts take their steps; those of others follow by name.
 _OWN: Final = (POOL, PLANNING, LABORATORY)
@@ -92,7 +90,9 @@ class InstalledDistribution:
             needs = requires(self.name) or []
         except PackageNotFoundError:
             return f"{self.name} is not installed in this Python"
-        if not any(re.match(rf"penstock(\[[^]]*\])?\s*\(?=={re.escape(__version__)}(?![\w.])", one) for one in needs):
+        if not any(
+            re.match(rf"penstock(\[[^]]*\])?\s*\(?==\s*{re.escape(__version__)}(?![\w.])", one) for one in needs
+        ):
             return f"{self.name} {self.version} does not ask for `penstock=={__version__}`, the release that runs here"
         return ""
 

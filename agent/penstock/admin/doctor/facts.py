@@ -81,6 +81,17 @@ class RestSpoken:
 
 
 @dataclass(frozen=True, slots=True)
+class PartSeen:
+    """A distribution with a part of the agent: its name, its version, the file that says what it brings, and why the
+    agent does not take it in ("": it does)."""
+
+    distribution: str
+    version: str
+    file: str
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SiteFacts:
     """Everything that the checks know."""
 
@@ -130,6 +141,8 @@ class SiteFacts:
     known_accounts: frozenset[str] | None = None
     known_qos: frozenset[str] | None = None
     """Those that accounting has; None: it was not asked (no rule names one), or does not say all."""
+    parts: tuple[PartSeen, ...] | Trouble = ()
+    """The distributions beside the core that bring a part."""
     part_findings: tuple[Finding, ...] = ()
     """What the installed parts find of what is theirs."""
     requests: Mapping[str, int] = field(default_factory=dict)

@@ -16,7 +16,8 @@ from penstock.admin.doctor.host import check_host
 from penstock.admin.doctor.mpi import check_mpi
 from penstock.admin.doctor.site import check_site
 from penstock.config import Config
-from penstock.core.findings import Finding, Level
+from penstock.core.findings import Finding, Level, Trouble
+from penstock.values.beside import PLANNING, POOL
 
 __all__ = ["FEATURES", "DoctorReport", "Feature", "FeatureOutcome", "Spec", "examine"]
 
@@ -39,6 +40,7 @@ class Spec:
 
     `served` are the checks that it needs instead where the agent of a site does it for its users.
     `extra`: it takes something that is installed or set on purpose, so nobody misses it who did not ask for it.
+    `comes_with` is the distribution that it is of, "" for the core; where that is not installed nobody is told of it.
     `one_of` are features of which one has to work, too. `wanted` says whether a configuration asks for it.
     """
 
@@ -50,6 +52,7 @@ class Spec:
     one_of: tuple[str, ...] = ()
     served: tuple[str, ...] | None = None
     extra: bool = False
+    comes_with: str = ""
     wanted: Callable[[Config], bool] = lambda config: False
 
     @property
@@ -83,7 +86,7 @@ FEATURES: Final[Sequence[Spec]] = (
         "agent",
         "run the agent, keep state",
         "user",
-        ("config", *_KEEP),
+        ("config", "parts", *_KEEP),
         ("identity", "file-system", "agent", "service", "limits"),
         served=("config", "agent"),
         wanted=_always,
@@ -162,23 +165,27 @@ FEATURES: Final[Sequence[Spec]] = (
     ),
     Spec("restart", "resize by restart", "user", (*_RESIZE, "job-shrink"), _MPI),
     Spec("announce", "announced sizes", "user", _RESIZE, _MPI, one_of=("grow-merge", "grow-companion")),
-    Spec("hold-job", "hold slots by an idle job", "user", (*_SUBMIT, *_KEEP), ("accounting",)),
-    Spec("hold-reservation", "hold slots by reservation", "operator", (*_LOOK, "operator", *_KEEP)),
+    Spec("hold-job", "hold slots by an idle job", "user", (*_SUBMIT, *_KEEP), ("accounting",), comes_with=PLANNING),
+    Spec(
+        "hold-reservation", "hold slots by reservation", "operator", (*_LOOK, "operator", *_KEEP), comes_with=PLANNING
+    ),
     Spec(
         "hold-request",
         "hold slots by signed request",
         "user",
         (*_LOOK, "request-key", *_KEEP),
         extra=True,
+        comes_with=PLANNING,
         wanted=lambda config: config.provision.requests is not None,
     ),
-    Spec("select", "select a partition or cluster", "user", _SUBMIT, ("clusters", "accounting")),
+    Spec("select", "select a partition or cluster", "user", _SUBMIT, ("clusters", "accounting"), comes_with=PLANNING),
     Spec(
         "pool",
         "pools of tasks",
         "user",
         ("config", "pool-packages", "pool-folder"),
         extra=True,
+        comes_with=POOL,
         wanted=lambda config: config.pool.folder is not None or config.pool.host is not None,
     ),
     Spec(
@@ -239,11 +246,11 @@ def examine(facts: SiteFacts) -> DoctorReport:
     """Make every check, and say what follows."""
     found = (*check_host(facts), *check_site(facts), *check_mpi(facts))
     checks = {finding.check: finding for finding in found}
+    there = () if isinstance(facts.parts, Trouble) else [one.distribution for one in facts.parts]
     features: dict[str, Feature] = {}
     for spec in FEATURES:
-        if not checks.keys() >= set(spec.needs):  # the part that it comes with is not installed
-            continue
-        features[spec.id] = _judge(spec, checks, features, facts)
+        if not spec.comes_with or spec.comes_with in there:
+            features[spec.id] = _judge(spec, checks, features, facts)
     return DoctorReport(checks, tuple(features.values()))
 
 

@@ -39,6 +39,7 @@ def check_host(facts: SiteFacts) -> Iterator[Finding]:
     yield _view(facts)
     yield _pyslurm(facts)
     yield _rest(facts)
+    yield _parts(facts)
     yield from facts.part_findings
     yield _limits(facts)
     yield _notify(facts)
@@ -267,6 +268,16 @@ def _rest(facts: SiteFacts) -> Finding:
         change = "have Slurm's commands on PATH, with `rest.commands: auto`, or do without these"
         return note("rest", f"{spoken}; not to be had: {', '.join(facts.rest.lacks)}", change)
     return fine("rest", f"{spoken}; Slurm's commands do what it cannot")
+
+
+def _parts(facts: SiteFacts) -> Finding:
+    if isinstance(facts.parts, Trouble):
+        return failed("parts", facts.parts.why, "mend that file, or uninstall what it belongs to")
+    refused = [f"{one.distribution} ({one.file}): {one.why_not}" for one in facts.parts if one.why_not]
+    if refused:
+        return failed("parts", "; ".join(refused), "the agent does not start before that is mended, or uninstalled")
+    told = [f"{one.distribution} {one.version} ({one.file})" for one in facts.parts]
+    return fine("parts", ", ".join(told) or "none is installed beside the core")
 
 
 def _limits(facts: SiteFacts) -> Finding:

@@ -27,6 +27,7 @@ from penstock.admin.doctor.facts import (
     Agent,
     AgentAddress,
     Mpi,
+    PartSeen,
     Probe,
     QueueSize,
     RestSpoken,
@@ -42,6 +43,7 @@ from penstock.core.folders import folder_at
 from penstock.core.installed import installed_parts
 from penstock.core.off import off_in
 from penstock.errors import AgentUnavailable, ConfigError, NotPermitted, PenstockError, StoreError, UserError
+from penstock.host.distributions import beside
 from penstock.host.listening import bare
 from penstock.host.logins import login
 from penstock.ipc.address import advertised_host
@@ -107,7 +109,8 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
         probe=_probe() if with_mpi else None,
         services=_services(limit),
         messages=_within(limit, lambda: _messages(config)),
-        part_findings=_part_findings(config, limit),
+        parts=_tried(_parts),
+        part_findings=_or(_tried(lambda: _part_findings(config, limit)), ()),
         **known,  # type: ignore[arg-type]
     )
 
@@ -303,6 +306,10 @@ def _within(limit: float, call: Callable[[], T]) -> T | Trouble:
     thread.start()
     thread.join(limit)
     return found[0] if found else Trouble(f"no answer within {limit:g} s")
+
+
+def _parts() -> tuple[PartSeen, ...]:
+    return tuple(PartSeen(one.name, one.version, str(one.file), one.why_not()) for one in beside() if one.part)
 
 
 def _part_findings(config: Config, limit: float) -> tuple[Finding, ...]:

@@ -17,7 +17,8 @@ from penstock.cli.examples import EXAMPLES
 from penstock.cli.table import commands as table
 from penstock.cli.table import headings
 from penstock.errors import EXIT_CODES, PenstockError
-from penstock.host.distributions import LABORATORY, beside
+from penstock.host.distributions import beside
+from penstock.values.beside import LABORATORY
 
 ROOT = click.Context(cli, info_name="penstock")
 

@@ -18,6 +18,7 @@ from penstock.admin.doctor.facts import (
     Agent,
     AgentAddress,
     Mpi,
+    PartSeen,
     Probe,
     QueueSize,
     RestSpoken,
@@ -78,6 +79,10 @@ IDEAL = SiteFacts(
     pyslurm="24.11.0",
     services=Services(user_manager=True, lingers=True, unit="active", crontab=True),
     messages="mail by /usr/sbin/sendmail",
+    parts=(
+        PartSeen("penstock-pool", "1.0", "/opt/penstock/penstock_parts/pool.json"),
+        PartSeen("penstock-planning", "1.0", "/opt/penstock/penstock_parts/planning.json"),
+    ),
     part_findings=(
         fine("pool-packages", "Dask's distributed and the packages that it needs are installed"),
         fine("pool-folder", "/home is on nfs4 (/home)"),
@@ -116,8 +121,30 @@ def test_on_an_ideal_site_everything_works():
 
 
 def test_a_feature_of_a_part_that_is_not_installed_is_not_told():
-    facts = replace(IDEAL, part_findings=())
-    assert outcomes(IDEAL).keys() - outcomes(facts).keys() == {"pool", "hold-request"}
+    facts = replace(IDEAL, parts=(), part_findings=())
+    planning = {"hold-job", "hold-reservation", "hold-request", "select"}
+    assert outcomes(IDEAL).keys() - outcomes(facts).keys() == {"pool", *planning}
+
+
+def test_parts_are_told_with_their_versions_and_files():
+    assert examine(IDEAL).checks["parts"] == fine(
+        "parts",
+        "penstock-pool 1.0 (/opt/penstock/penstock_parts/pool.json), "
+        "penstock-planning 1.0 (/opt/penstock/penstock_parts/planning.json)",
+    )
+    assert examine(replace(IDEAL, parts=())).checks["parts"].seen == "none is installed beside the core"
+
+
+@pytest.mark.parametrize(
+    "parts", [(PartSeen("theirs", "2.0", "/srv/theirs.json", "anybody can write it"),), Trouble("/srv/theirs.json: no")]
+)
+def test_a_part_that_is_not_taken_in_is_why_no_agent_starts(parts):
+    facts = replace(IDEAL, parts=parts)
+    assert (
+        examine(facts).checks["parts"].level is Level.NO and "/srv/theirs.json" in examine(facts).checks["parts"].seen
+    )
+    assert feature(facts, "agent").outcome is FeatureOutcome.NO
+    assert not examine(facts).healthy
 
 
 def test_no_slurm_at_all():

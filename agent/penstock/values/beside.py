@@ -1,0 +1,11 @@
+"""The distributions of Penstock's own that are installed beside the core, by the names that pip has for them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["LABORATORY", "PLANNING", "POOL"]
+
+POOL: Final = "penstock-pool"
+PLANNING: Final = "penstock-planning"
+LABORATORY: Final = "penstock-lab"

@@ -1,0 +1,205 @@
+"""What is installed beside the core, and what of it the agent takes in."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock import __version__
+from penstock.config import config_of
+from penstock.core import installed
+from penstock.core.installed import installed_parts
+from penstock.core.parts import Part
+from penstock.errors import ConfigError
+from penstock.host import distributions
+from penstock.host.distributions import CommandPlace, InstalledDistribution, beside, has_section, loaded
+
+TOLD = {
+    "distribution": "theirs",
+    "part": "theirs.part:Theirs",
+    "sections": ["theirs"],
+    "commands": {"greet": ["Site", "theirs.commands:greet", "Say hello."]},
+    "answers": "theirs.answers:ANSWERS",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of packages of the Python that runs, the only one."""
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    beside.cache_clear()
+    installed_parts.cache_clear()
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("theirs", "again")]:
+        del sys.modules[name]
+    beside.cache_clear()
+    installed_parts.cache_clear()
+
+
+def put(folder: Path, told: object = TOLD, name: str = "theirs", part: str = "", needs: str | None = None) -> Path:
+    """A distribution as pip leaves it; `part` is the text of its module, `needs` what it asks for."""
+    file = folder / "penstock_parts" / f"{name}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(told) if not isinstance(told, str) else told)
+    package = folder / name
+    package.mkdir(exist_ok=True)
+    (package / "__init__.py").touch()
+    (package / "part.py").write_text(part)
+    info = folder / f"{name}-1.5.dist-info"
+    info.mkdir(exist_ok=True)
+    asks = f"penstock=={__version__}" if needs is None else needs
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\nRequires-Dist: {asks}\n")
+    return file
+
+
+PART = """
+from penstock.core.parts import Part
+class Theirs(Part):
+    name = "theirs"
+"""
+
+
+def test_a_file_says_what_a_distribution_brings(folder):
+    file = put(folder)
+    (one,) = beside()
+    assert one == InstalledDistribution(
+        "theirs",
+        file,
+        "theirs.part:Theirs",
+        ("theirs",),
+        {"greet": CommandPlace("Site", "theirs.commands:greet", "Say hello.")},
+        "theirs.answers:ANSWERS",
+    )
+    assert one.version == "1.5"
+    assert has_section("theirs") and not has_section("other")
+
+
+def test_what_comes_with_penstock_comes_first_and_pythonpath_does_not_count(folder, monkeypatch):
+    put(folder, {"distribution": "a"}, "a")
+    put(folder, {"distribution": "penstock-planning"}, "planning")
+    put(folder, {"distribution": "penstock-pool"}, "pool")
+    elsewhere = folder / "elsewhere"
+    put(elsewhere, {"distribution": "b"}, "b")
+    monkeypatch.syspath_prepend(str(elsewhere))
+    monkeypatch.chdir(elsewhere)
+    assert [one.name for one in beside()] == ["penstock-pool", "penstock-planning", "a"]
+
+
+def test_a_checkout_is_found_by_its_pth_file(folder):
+    checkout = folder / "src"
+    put(checkout, {"distribution": "mine"}, "mine")
+    (folder / "mine.pth").write_text(f"import os\n# no folder\n/not/there\n{checkout}\n")
+    assert [one.name for one in beside()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "{",
+        [],
+        {},
+        {"distribution": "x", "part": "no place"},
+        {"distribution": "x", "commands": {"c": ["Site"]}},
+        {"distribution": "x", "commands": {"c": ["Site", "m", "Help."]}},
+        {"distribution": "x", "answers": "m:a; import os"},
+    ],
+)
+def test_a_file_that_says_nothing_of_use_is_named(folder, told):
+    file = put(folder, told)
+    with pytest.raises(ConfigError, match=f"^{file}: it does not say which distribution brings what"):
+        beside()
+
+
+def test_a_part_is_taken_in(folder):
+    put(folder, part=PART)
+    (kind,) = installed_parts()
+    assert issubclass(kind, Part) and kind.name == "theirs"
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        ("raise RuntimeError('oh')", "cannot be loaded: RuntimeError"),
+        ("", "cannot be loaded: AttributeError"),
+        ("Theirs = 3", "is no part"),
+        ("class Theirs: name = 'theirs'", "is no part"),
+        ("from penstock.core.parts import Part as Theirs", "is no part"),
+    ],
+)
+def test_what_is_no_part_is_refused(folder, part, why):
+    file = put(folder, part=part)
+    with pytest.raises(ConfigError, match=f"^{file}: .*{why}"):
+        installed_parts()
+
+
+def test_two_parts_of_one_name_are_refused(folder):
+    put(folder, part=PART)
+    put(folder, TOLD | {"distribution": "again", "part": "again.part:Theirs"}, "again", PART)
+    with pytest.raises(ConfigError, match="there is another part 'theirs'"):
+        installed_parts()
+
+
+@pytest.mark.parametrize("needs", ["penstock", "penstock>=0.1", f"penstock=={__version__}.1", "numpy", "penstock==9"])
+def test_a_part_is_locked_to_the_release_that_it_was_made_for(folder, needs):
+    put(folder, part="raise SystemExit('it ran')", needs=needs)
+    with pytest.raises(ConfigError, match=f"theirs 1.5 does not ask for `penstock=={__version__}`"):
+        installed_parts()
+
+
+@pytest.mark.parametrize(
+    "needs", [f"penstock[pool]=={__version__}", f"penstock (=={__version__})", f"penstock == {__version__}"]
+)
+def test_it_may_be_written_in_several_ways(folder, needs):
+    put(folder, part=PART, needs=needs.format(__version__))
+    assert len(installed_parts()) == 1
+
+
+def test_a_folder_of_the_path_that_pip_knows_nothing_of_brings_no_part(folder):
+    put(folder, part="raise SystemExit('it ran')")
+    (folder / "theirs-1.5.dist-info" / "METADATA").unlink()
+    (folder / "theirs-1.5.dist-info").rmdir()
+    with pytest.raises(ConfigError, match="theirs is not installed in this Python"):
+        installed_parts()
+    assert beside()[0].version == ""
+
+
+@pytest.mark.parametrize("place", ["penstock_parts/theirs.json", "penstock_parts", "theirs", "."])
+@pytest.mark.parametrize("others", ["mode", "owner"])
+def test_what_others_can_write_is_not_run(folder, place, others):
+    put(folder, part="raise SystemExit('it ran')")
+    path = folder / place
+    if others == "owner":
+        if os.geteuid() != 0:
+            pytest.skip("only root can give files away")
+        os.chown(path, 65534, -1)
+        said = f"{path.resolve()} belongs to user 65534"
+    else:
+        path.chmod(path.stat().st_mode | 0o002)
+        said = f"{path.resolve()} can be written by others"
+    with pytest.raises(ConfigError, match=said):
+        installed_parts()
+
+
+def test_a_section_of_what_is_not_installed_is_named(folder):
+    for section, needs in (
+        ("pool", "penstock-pool"),
+        ("provision", "penstock-planning"),
+        ("select", "penstock-planning"),
+    ):
+        with pytest.raises(ConfigError, match=f"^configuration: `{section}:` needs {needs}: install that, too$"):
+            config_of({section: {}})
+    with pytest.raises(ConfigError, match="did you mean `pool`"):
+        config_of({"pol": {}})
+
+
+def test_each_place_that_the_own_ones_name_is_there():
+    for one in beside():
+        for place in filter(None, (one.part, one.answers, *(command.place for command in one.commands.values()))):
+            assert loaded(place) is not None
+    assert [one.name for one in beside()][:2] == ["penstock-pool", "penstock-planning"]
+    assert installed.installed_parts() != () and distributions.beside() == beside()
