@@ -24,7 +24,7 @@ from penstock.core.backends import make_backend
 from penstock.core.callers import Callers
 from penstock.core.events import Event
 from penstock.core.executor import FRESH, Executor
-from penstock.core.installed import installed_parts
+from penstock.core.installed import beside_own, installed_parts, with_parts
 from penstock.core.loop import Loop
 from penstock.core.metrics import Metrics
 from penstock.core.numbering import Numbering
@@ -33,7 +33,7 @@ from penstock.core.parts import Operation, Part, Site
 from penstock.core.pausing import PauseRequests
 from penstock.core.reloading import taken_over
 from penstock.core.requests import AgentRequests
-from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable
+from penstock.errors import LeaseLost, PenstockError, SlurmUnavailable
 from penstock.fronts.part import FrontsPart
 from penstock.host import logs, sdnotify
 from penstock.host.clock import Clock
@@ -87,12 +87,7 @@ def check(config: Config) -> None:
     """Raises ConfigError for what will not do, though each key has a value that it may have."""
     if config.slurm.backend != "auto":  # which takes what there is
         make_backend(config)
-    for own in PARTS:
-        own.check(config)
-    names = {own.name for own in PARTS}
-    for kind in installed_parts():
-        if kind.name in names:
-            raise ConfigError(f"{kind.__module__}: a part of Penstock itself is named {kind.name!r}: take another name")
+    for kind in beside_own(PARTS):
         kind.check(config)
 
 
@@ -266,15 +261,7 @@ class App:
         """What may be asked at the doors, of the agent and of its parts."""
         shares = [part.status for part in self.parts]
         agent = AgentRequests(self._site, self.owner_of, shares, self.troubles, cluster)
-        found: Mapping[str, Operation] = agent.operations() | PauseRequests(self._site).operations()
-        for part in self.parts:
-            more = part.operations()
-            if both := found.keys() & more.keys():
-                raise ConfigError(f"the part {part.name} takes the operation {min(both)!r}, which is another's")
-            found = {**found, **more}
-        for part in self.parts:
-            found = part.around(found)
-        return found
+        return with_parts(agent.operations() | PauseRequests(self._site).operations(), self.parts)
 
     async def open_doors(self) -> None:
         """Answer commands and programs."""

@@ -6,14 +6,15 @@ methods what it contributes there.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from penstock.core.extensions import POINTS, ExtensionPoint
-from penstock.core.parts import Part
+from penstock.core.parts import Operation, Part
 from penstock.errors import ConfigError
 from penstock.host.distributions import beside, loaded
 
-__all__ = ["extension_points", "installed_parts"]
+__all__ = ["beside_own", "extension_points", "installed_parts", "with_parts"]
 
 
 @cache
@@ -38,6 +39,31 @@ def installed_parts() -> tuple[type[Part], ...]:
             raise ConfigError(f"{one.file}: there is another part {part.name!r}")
         found.append(part)
     return tuple(found)
+
+
+def beside_own(own: Iterable[type[Part]]) -> list[type[Part]]:
+    """The agent's own parts, then those that are installed. Raises ConfigError for one that takes an own one's name."""
+    kinds = list(own)
+    names = {kind.name for kind in kinds}
+    for kind in installed_parts():
+        if kind.name in names:
+            raise ConfigError(f"{kind.__module__}: a part of Penstock itself is named {kind.name!r}: take another name")
+        kinds.append(kind)
+    return kinds
+
+
+def with_parts(own: Mapping[str, Operation], parts: Sequence[Part]) -> Mapping[str, Operation]:
+    """The agent's own operations and those of its parts, by name. Raises ConfigError where two have one name."""
+    found = dict(own)
+    for part in parts:
+        more = part.operations()
+        if both := found.keys() & more.keys():
+            raise ConfigError(f"the part {part.name} takes the operation {min(both)!r}, which is another's")
+        found |= more
+    around: Mapping[str, Operation] = found
+    for part in parts:
+        around = part.around(around)
+    return around
 
 
 def extension_points() -> tuple[ExtensionPoint, ...]:

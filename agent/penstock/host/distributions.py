@@ -3,15 +3,15 @@
 Each says what it brings in a file `penstock_parts/NAME.json`, in the folder in which its packages lie:
 
     {
-        "distribution": "penstock-pool",
-        "part": "penstock_pool.part:PoolsPart",
-        "sections": ["pool"],
-        "commands": {"pool": ["Pools", "penstock_pool.commands.pool:pool", "Run many small tasks."]},
-        "answers": "penstock_pool.commands.answers:ANSWERS"
+        "distribution": "penstock-mysite",
+        "part": "mysite.part:QueuePart",
+        "commands": {"queue": ["Site", "mysite.commands:queue", "Say how many jobs wait."]},
+        "answers": "mysite.commands:ANSWERS"
     }
 
 `distribution` is its name as pip has it, and the rest may be left out. `commands` gives the heading, the place and the
-line of help of each; `answers` what they print with --json, by the words after `penstock`. Nothing is imported, and no
+line of help of each; `answers` what they print with --json, by the words after `penstock`. `sections` are those of the
+configuration that Penstock's own distributions have. Nothing is imported, and no
 entry points are looked for, before one of these is used.
 
 Only the folders of the Python that runs are looked through: those that its `site` module knows, and what their .pth

@@ -149,9 +149,12 @@ def test_rooms_keep_to_their_budgets():
 
 
 def test_no_room_is_too_large():
-    allowed = budgets()["rooms"]
-    listed = {name: int(allowed[name] * TOLERANCE) for name in budgets()["large-rooms"]}
-    show(bound_faults(rooms(lengths()), ROOM, listed, "make two of it"))
+    show(bound_faults(rooms(lengths()), ROOM, {}, "make two of it"))
+
+
+def test_the_core_keeps_to_its_budget():
+    core = sum(lines for name, lines in rooms(lengths()).items() if name.startswith("agent/penstock"))
+    show(room_faults({"core": core}, {"core": budgets()["core"]}))
 
 
 def test_no_module_is_too_long():

@@ -14,7 +14,7 @@ from factories import make_job, make_snapshot
 from penstock import app
 from penstock.app import PARTS, App
 from penstock.config import config_of
-from penstock.core import parts
+from penstock.core import installed, parts
 from penstock.core.events import Event
 from penstock.core.installed import installed_parts
 from penstock.core.parts import Part, Site
@@ -53,7 +53,7 @@ def test_an_operation_that_is_anothers_is_refused(monkeypatch):
 
 def test_a_part_cannot_take_the_name_of_one_that_comes_with_penstock(monkeypatch):
     taken = type("Taken", (Part,), {"name": "workflows"})
-    monkeypatch.setattr(app, "installed_parts", lambda: (taken,))
+    monkeypatch.setattr(installed, "installed_parts", lambda: (taken,))
     with pytest.raises(ConfigError, match="a part of Penstock itself is named 'workflows': take another name"):
         app.check(config_of({}))
 
