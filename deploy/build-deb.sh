@@ -21,7 +21,8 @@ fi
 OUT=${1:-dist}
 PYTHON=/usr/bin/python3 # Debian's own: it is what the package will run on
 PLACE=usr/lib/penstock
-EXTRAS=plan,pool # what the command line offers; MPI is the site's own
+EXTRAS=planning,pool # what the command line offers; MPI is the site's own
+BESIDE=(planning pool) # the distributions beside the core that these are
 
 # shellcheck source=/dev/null # scripts/own-folder.sh
 . "$SOURCE/scripts/own-folder.sh"
@@ -47,18 +48,22 @@ say "bundling Penstock and what it needs"
 "$PYTHON" -m venv "$work/tools"
 "$PYTHON" -m venv --without-pip --symlinks "$root/$PLACE"
 pip=$work/tools/bin/pip
-"$pip" -q wheel --no-deps --wheel-dir "$work" "$SOURCE" "$SOURCE"/{dmr,lab,plugins/portals,plugins/snakemake-executor}
+"$pip" -q wheel --no-deps --wheel-dir "$work" "$SOURCE" "$SOURCE"/{dmr,lab,plugins/portals,plugins/snakemake-executor} \
+    "${BESIDE[@]/#/$SOURCE/plugins/}"
 wheel=$(ls "$work"/penstock-*.whl)
 library=$(ls "$work"/penstock_dmr-*.whl)
+beside=()
+for name in "${BESIDE[@]}"; do beside+=("$work/penstock_$name"-*.whl); done
 bundle() { "$pip" -q --python "$root/$PLACE/bin/python" install --no-compile --no-warn-script-location "$@"; }
 if [ -n "$LOCK" ]; then
     bundle --require-hashes --no-deps -r "$LOCK"
-    # By itself, since these two were built a moment ago and are not in the lock; what that lacks is not fetched.
-    bundle --no-index "$library" "${wheel}[$EXTRAS]"
+    # By itself, since these were built a moment ago and are not in the lock; what that lacks is not fetched.
+    bundle --no-index "$library" "${wheel}[$EXTRAS]" "${beside[@]}"
 else
-    bundle "$library" "${wheel}[$EXTRAS]"
+    bundle "$library" "${wheel}[$EXTRAS]" "${beside[@]}"
 fi
-"$pip" --python "$root/$PLACE/bin/python" freeze --exclude penstock --exclude penstock-dmr >"$work/bundled.txt"
+"$pip" --python "$root/$PLACE/bin/python" freeze --exclude penstock --exclude penstock-dmr \
+    "${BESIDE[@]/#/--exclude=penstock-}" >"$work/bundled.txt"
 
 # A virtual environment knows its place by its interpreter; what else has the name of this folder is left out or made anew.
 mine=$root/$PLACE
@@ -103,7 +108,7 @@ put 644 "$SOURCE/systemd/penstock-site-view.sysusers" usr/lib/sysusers.d/penstoc
 put 644 "$SOURCE/systemd/penstock.tmpfiles" usr/lib/tmpfiles.d/penstock.conf
 # For environments of others: the wheels of the library, of Snakemake's executor with the agent's that it is made for, and of
 # JupyterHub's spawner. libdmr as source, since it must fit their MPI.
-for file in "$wheel" "$library" "$work"/{penstock_portals,snakemake_executor_plugin_penstock}-*.whl; do
+for file in "$wheel" "$library" "${beside[@]}" "$work"/{penstock_portals,snakemake_executor_plugin_penstock}-*.whl; do
     put 644 "$file" "usr/share/penstock/${file##*/}"
 done
 # The app for Open OnDemand as it is copied to the portal's host, with what it imports.
@@ -156,7 +161,10 @@ lab=$work/lab-root
 packages=$("$mine/bin/python" -c 'import site; print(site.getsitepackages()[0])')
 "$pip" -q --python "$mine/bin/python" install --no-deps --no-compile --target "$lab/${packages#"$root/"}" "$work"/penstock_lab-*.whl
 find "$lab" -path '*.dist-info/*' \( -name RECORD -o -name direct_url.json -o -name REQUESTED \) -delete
-PYTHONPATH=$lab/${packages#"$root/"} "$mine/bin/python" -m penstock.cli.manpages "$work/man-lab"
+# Its commands are looked for where the Python that runs has its packages, and nowhere else.
+echo "$lab/${packages#"$root/"}" >"$packages/laboratory.pth"
+"$mine/bin/python" -m penstock.cli.manpages "$work/man-lab"
+rm "$packages/laboratory.pth"
 gzip -9n "$work"/man-lab/*
 for page in "$work"/man-lab/*; do
     if [ ! -e "$work/man/${page##*/}" ]; then install -D -m 644 "$page" "$lab/usr/share/man/man1/${page##*/}"; fi

@@ -3,7 +3,8 @@
 #   release.sh [FOLDER]        into a folder (default: dist), which is empty or not there
 #   release.sh --cut VERSION   sets the version, dates the top section of CHANGELOG.md, commits and tags; builds nothing
 #   release.sh --open VERSION  after that: sets the next version, as 0.3.0.dev0, and begins a section; commits
-# In the folder, of penstock, penstock-dmr, penstock-lab, the plug-in for Snakemake and penstock-portals:
+# In the folder, of penstock, penstock-dmr, penstock-planning, penstock-pool, penstock-pyslurm, penstock-lab, the plug-in for
+# Snakemake and penstock-portals:
 #   *.tar.gz *.whl         an sdist and a wheel of each
 #   *.deb                  the Debian packages, for the release and the architecture that this runs on
 #   penstock-VERSION+debN.lock.txt   what the Debian package bundles, with hashes (deploy/build-deb.sh --lock)
@@ -92,7 +93,7 @@ build() {
     "$tools/bin/pip" -q install 'build>=1.2,<2' 'cyclonedx-bom>=7,<8' 'pip-tools>=7.5,<8'
 
     say "sdists and wheels"
-    for name in . dmr lab plugins/snakemake-executor plugins/portals; do # a wheel is made of its sdist
+    for name in . dmr lab plugins/{planning,pool,pyslurm,snakemake-executor,portals}; do # a wheel is made of its sdist
         "$tools/bin/python" -m build --outdir "$out" "$source/$name" >"$work/build.log" 2>&1 || {
             tail -n 20 "$work/build.log" >&2
             die "$name could not be built"
@@ -108,7 +109,8 @@ build() {
     echo "penstock[$extras]" >"$work/bundled.in"
     (cd "$work" && "$tools/bin/pip-compile" -q --generate-hashes --strip-extras --no-annotate --no-header \
         --no-emit-index-url --no-emit-options --find-links "$out" --unsafe-package penstock \
-        --unsafe-package penstock-dmr --output-file lock.txt bundled.in)
+        --unsafe-package penstock-dmr --unsafe-package penstock-planning --unsafe-package penstock-pool \
+        --output-file lock.txt bundled.in)
     sed '/^# /d' "$work/lock.txt" >"$out/$version.lock.txt"
 
     say "Debian packages"

@@ -117,15 +117,20 @@ bounds_26_05() {
     run "each act against each bound on 26.05" "$table" -k 26.05
 }
 # In parts by time, for several lanes.
+beside=(tests/unit/planning tests/unit/pool)
 unit_agent_a_to_h() {
     run "unit tests of the agent, a to h" tests/unit/agent/[a-h]*/ -m "not mpi and not release$and_not_long"
 }
-unit_agent_i_to_p() {
-    run "unit tests of the agent, i to p" tests/unit/agent/[i-p]*/ tests/unit/agent/test_*.py \
+unit_agent_i_to_r() {
+    run "unit tests of the agent, i to r" tests/unit/agent/[i-r]*/ tests/unit/agent/test_*.py \
         -m "not mpi and not release$and_not_long"
 }
-unit_agent_q_to_z() {
-    run "unit tests of the agent, q to z" tests/unit/agent/[!a-p]*/ -m "not mpi and not release$and_not_long"
+unit_agent_s_to_z() {
+    run "unit tests of the agent, s to z" tests/unit/agent/[!a-r]*/ -m "not mpi and not release$and_not_long"
+}
+# Those of the distributions that are installed beside the core.
+unit_beside() {
+    run "unit tests of what is beside the core" "${beside[@]}" -m "not mpi and not release$and_not_long"
 }
 unit_others() {
     run "other unit tests" tests/unit/{dmr,plugins,project} "${apart[@]}" -m "not mpi and not release$and_not_long"
@@ -144,7 +149,7 @@ measurements() {
 mpi() {
     local others=()
     if [ -z "$and_not_long" ]; then others=(--ignore=tests/slurm); fi
-    run "MPI tests" tests --ignore=tests/{contract,unit/agent,unit/dmr,unit/plugins,unit/project} \
+    run "MPI tests" tests --ignore=tests/{contract,unit/agent,unit/dmr,unit/plugins,unit/project} "${beside[@]/#/--ignore=}" \
         --ignore=tests/slurm/test_stress.py "${others[@]}" -m "mpi and not release$and_not_long"
 }
 # The long ones mostly wait for Slurm, and would be two hours in one lane.
@@ -193,12 +198,12 @@ releases() {
 }
 # Each lane takes the next kind that nobody has taken, so what takes longest stands first. The first lane is seen as it
 # goes, what the others print at the end.
-first=(slurm_s_to_z mpi unit_agent_i_to_p slurm_a_to_i unit_lab unit_agent_a_to_h unit_others releases pool_jobs)
+first=(slurm_s_to_z mpi unit_agent_a_to_h slurm_a_to_i unit_beside unit_lab unit_agent_s_to_z unit_others releases pool_jobs)
 if [ -z "$and_not_long" ]; then
     first=(slurm_s_to_z releases crashes bounds bounds_24_11 bounds_26_05 resizes companion mpi slurm_a_to_i unit_others)
-    first+=(pool_jobs unit_agent_i_to_p measurements commands unit_agent_a_to_h unit_lab)
+    first+=(pool_jobs unit_beside measurements commands unit_agent_a_to_h unit_lab unit_agent_s_to_z)
 fi
-kinds=("${first[@]}" slurm_j_to_r contract behaviours unit_agent_q_to_z limits check)
+kinds=("${first[@]}" slurm_j_to_r contract behaviours unit_agent_i_to_r limits check)
 if [ "${#wanted[@]}" -gt 0 ]; then
     for part in "${wanted[@]}"; do
         case " ${kinds[*]} stress " in *" $part "*) continue ;; esac

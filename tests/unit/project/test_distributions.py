@@ -1,4 +1,4 @@
-"""The five distributions, as wheels: what is in them, what they pull, and an upgrade from the one that 0.1.0 was."""
+"""The distributions, as wheels: what is in them, what they pull, and an upgrade from the one that 0.1.0 was."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ SOURCES = {
     "penstock": PROJECT,
     "penstock-dmr": PROJECT / "dmr",
     "penstock-lab": PROJECT / "lab",
+    "penstock-planning": PROJECT / "plugins" / "planning",
+    "penstock-pool": PROJECT / "plugins" / "pool",
+    "penstock-pyslurm": PROJECT / "plugins" / "pyslurm",
     SNAKEMAKE: PROJECT / "plugins" / "snakemake-executor",
     "penstock-portals": PROJECT / "plugins" / "portals",
 }
@@ -53,16 +56,23 @@ def tops(wheel: Path) -> set[str]:
 
 def needs(wheel: Path) -> list[str]:
     """What it pulls without an extra."""
+    return [one for one in every_need(wheel) if "extra ==" not in one]
+
+
+def every_need(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as it:
         about = next(name for name in it.namelist() if name.endswith(".dist-info/METADATA"))
         told = message_from_bytes(it.read(about)).get_all("Requires-Dist") or []
-    return [one for one in told if "extra ==" not in one]
+    return told
 
 
 def test_what_is_in_them(wheels):
     assert tops(wheels["penstock"]) == {"penstock", "penstock_plugins", "psij-descriptors"}
     assert tops(wheels["penstock-dmr"]) == {"penstock_dmr", "dmr.py"}
-    assert tops(wheels["penstock-lab"]) == {"penstock_lab"}
+    assert tops(wheels["penstock-lab"]) == {"penstock_lab", "penstock_parts"}
+    assert tops(wheels["penstock-planning"]) == {"penstock_planning", "penstock_parts"}
+    assert tops(wheels["penstock-pool"]) == {"penstock_pool", "penstock_parts"}
+    assert tops(wheels["penstock-pyslurm"]) == {"penstock_pyslurm"}
     assert tops(wheels[SNAKEMAKE]) == {"snakemake_executor_plugin_penstock"}
     assert tops(wheels["penstock-portals"]) == {"penstock_portals"}
 
@@ -75,6 +85,9 @@ def test_they_have_one_version_and_ask_for_each_other_by_it(wheels):
     assert {version(wheel) for wheel in wheels.values()} == {__version__}
     assert f"penstock-dmr=={__version__}" in needs(wheels["penstock"])
     assert needs(wheels["penstock-lab"]) == [f"penstock=={__version__}"]
+    for name in ("penstock-planning", "penstock-pool", "penstock-pyslurm"):
+        assert f"penstock=={__version__}" in needs(wheels[name])
+        assert f"{name}=={__version__} ; extra == '{name.removeprefix('penstock-')}'" in every_need(wheels["penstock"])
     assert f"penstock[pool]=={__version__}" in needs(wheels[SNAKEMAKE])
     assert needs(wheels["penstock-portals"]) == [], "the hub's own environment has what its spawner needs"
 
