@@ -21,7 +21,7 @@ from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.metrics import WaitParts, waited
 from penstock.workflow.state import RunPhase, WorkflowRun
-from penstock.workflow.strategies.strategy import KEEPS_PLACE
+from penstock.workflow.strategy import KEEPS_PLACE
 
 __all__ = ["Figure", "PeriodReport", "StageStart", "as_text", "asked", "report_of", "started", "waiting"]
 

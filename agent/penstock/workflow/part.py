@@ -18,7 +18,7 @@ from penstock.workflow.run import figures
 from penstock.workflow.run.controller import WorkflowController
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.strategies.registry import strategy_named
-from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.strategy import Rules
 from penstock.workflow.submit.trying import Trial
 
 __all__ = ["WorkflowPart"]

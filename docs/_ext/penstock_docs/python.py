@@ -32,8 +32,8 @@ _SHOWN: Mapping[str, _Shown] = {
     ),
     "strategy": (
         "When a stage is submitted",
-        "penstock.workflow.strategies.strategy",
-        {"penstock.workflow.strategies.strategy": ("Strategy", "Plan", "Due", "Outlook", "Rules")},
+        "penstock.workflow.strategy",
+        {"penstock.workflow.strategy": ("Strategy", "Plan", "Due", "Outlook", "Rules")},
     ),
     "placement": (
         "Which task of a pool goes where",

@@ -33,7 +33,7 @@ from penstock.workflow.run.controller import WorkflowController
 from penstock.workflow.run.instructions import SlurmView
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.state import StagePhase, Submitter
-from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.strategy import Rules
 
 NOW = 1_000_000_000.0
 

@@ -20,7 +20,7 @@ from penstock.workflow.metrics import WaitParts
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.state import RunPhase, StagePhase, WorkflowRun
-from penstock.workflow.strategies.strategy import KEEPS_PLACE, Rules
+from penstock.workflow.strategy import KEEPS_PLACE, Rules
 from penstock.workflow.ties import Tie
 from penstock_lab.agent_world import World, chain, virtual
 

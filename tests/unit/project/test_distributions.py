@@ -62,8 +62,7 @@ def needs(wheel: Path) -> list[str]:
 def every_need(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as it:
         about = next(name for name in it.namelist() if name.endswith(".dist-info/METADATA"))
-        told = message_from_bytes(it.read(about)).get_all("Requires-Dist") or []
-    return told
+        return message_from_bytes(it.read(about)).get_all("Requires-Dist") or []
 
 
 def test_what_is_in_them(wheels):

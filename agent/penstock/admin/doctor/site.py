@@ -15,7 +15,7 @@ from penstock.api import SiteConfig, plural
 from penstock.core.findings import Finding, Trouble, failed, fine, note, unknown
 from penstock.values.merging import obstacles_to_merge
 from penstock.workflow.strategies.auto import by_rules
-from penstock.workflow.strategies.strategy import Rules, Tie
+from penstock.workflow.strategy import Rules, Tie
 
 __all__ = ["check_site"]
 

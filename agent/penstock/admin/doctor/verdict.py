@@ -7,7 +7,7 @@ from typing import Final
 from penstock.admin.doctor.facts import SiteFacts
 from penstock.admin.doctor.features import DoctorReport, Feature, FeatureOutcome
 from penstock.core.findings import Trouble
-from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.strategy import Rules
 
 __all__ = ["verdict"]
 

@@ -25,7 +25,7 @@ from penstock.workflow.state import Kept
 from penstock.workflow.strategies.cuts import place_units
 from penstock.workflow.strategies.perstage import PerStage
 from penstock.workflow.strategies.registry import strategy_named
-from penstock.workflow.strategies.strategy import Outlook
+from penstock.workflow.strategy import Outlook
 from penstock.workflow.ties import Tie
 
 __all__ = ["submit_held"]

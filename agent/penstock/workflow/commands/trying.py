@@ -55,7 +55,7 @@ async def _alone(config: Config, workflow: Workflow) -> Mapping[str, Any]:
     from penstock.future.turns import believed
     from penstock.site.viewing import whole_look
     from penstock.waits.live.known import known_past
-    from penstock.workflow.strategies.strategy import Rules
+    from penstock.workflow.strategy import Rules
     from penstock.workflow.submit.forecast import PATIENT, compare
 
     async with backend_of(config) as backend:

@@ -50,7 +50,7 @@ from penstock.workflow.state import RunPhase, StageRun, Submitter, WorkflowRun
 from penstock.workflow.stored import earlier_runs, read_latest
 from penstock.workflow.strategies.cuts import place_units
 from penstock.workflow.strategies.registry import strategy_named
-from penstock.workflow.strategies.strategy import KEEPS_PLACE, BetterCut, Foreseeing, Outlook, Rules
+from penstock.workflow.strategy import KEEPS_PLACE, BetterCut, Foreseeing, Outlook, Rules
 from penstock.workflow.submit.admission import (
     Registration,
     admit,

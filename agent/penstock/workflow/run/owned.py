@@ -32,7 +32,7 @@ from penstock.workflow.run.seen import UNSEEN_TRIES, look_up, ran
 from penstock.workflow.run.turn import NOT_OVER, Turn
 from penstock.workflow.state import Kept, RunPhase, StagePhase, StageRun, WorkflowRun, updated
 from penstock.workflow.strategies.registry import strategy_named
-from penstock.workflow.strategies.strategy import clock
+from penstock.workflow.strategy import clock
 from penstock.workflow.ties import Tie
 
 __all__ = ["absorb", "all_due", "let_go", "may_go", "moved", "released", "verdict", "watch"]

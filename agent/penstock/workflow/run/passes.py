@@ -21,7 +21,7 @@ from penstock.workflow.run.turn import Turn, geometry, spec_of
 from penstock.workflow.run.watch import after_minutes, pins_for, watch
 from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
 from penstock.workflow.strategies.registry import strategy_named
-from penstock.workflow.strategies.strategy import live_parents
+from penstock.workflow.strategy import live_parents
 from penstock.workflow.ties import Tie
 
 __all__ = ["steps"]

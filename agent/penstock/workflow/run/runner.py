@@ -33,7 +33,7 @@ from penstock.workflow.run.turn import spec_of
 from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
 from penstock.workflow.strategies.cuts import place_units
 from penstock.workflow.strategies.registry import strategy_named
-from penstock.workflow.strategies.strategy import Outlook, Plan, Rules
+from penstock.workflow.strategy import Outlook, Plan, Rules
 
 __all__ = ["Runner"]
 

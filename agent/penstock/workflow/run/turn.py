@@ -14,7 +14,7 @@ from penstock.workflow.run.instructions import Cancel, Instruction, Observe, Slu
 from penstock.workflow.run.reading import SiteRules, failed_on, observed_wait, parents_named
 from penstock.workflow.scripts import job_spec
 from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
-from penstock.workflow.strategies.strategy import Strategy
+from penstock.workflow.strategy import Strategy
 from penstock.workflow.ties import Tie
 
 __all__ = ["NOT_OVER", "Turn", "fresh", "geometry", "spec_of"]

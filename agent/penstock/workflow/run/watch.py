@@ -10,7 +10,7 @@ from penstock.workflow.run.reading import names_parent
 from penstock.workflow.run.turn import Turn, geometry
 from penstock.workflow.scripts import dependency_text
 from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
-from penstock.workflow.strategies.strategy import expected_ends, names
+from penstock.workflow.strategy import expected_ends, names
 from penstock.workflow.ties import Tie
 
 __all__ = ["after_minutes", "pins_for", "watch"]

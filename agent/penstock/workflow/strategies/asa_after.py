@@ -7,7 +7,7 @@ from dataclasses import replace
 from penstock.api import Reason
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import WorkflowRun
-from penstock.workflow.strategies.strategy import Due, Outlook, Plan, Tie, ahead_of_parents, singles, soon
+from penstock.workflow.strategy import Due, Outlook, Plan, Tie, ahead_of_parents, singles, soon
 
 __all__ = ["AsaAfter"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import WorkflowRun
-from penstock.workflow.strategies.strategy import Due, Outlook, Plan, Tie, ahead_of_parents, singles
+from penstock.workflow.strategy import Due, Outlook, Plan, Tie, ahead_of_parents, singles
 
 __all__ = ["AsaNaive"]
 

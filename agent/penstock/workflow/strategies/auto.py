@@ -12,7 +12,7 @@ from penstock.workflow.strategies.eager import Eager
 from penstock.workflow.strategies.handover import Handover
 from penstock.workflow.strategies.perstage import PerStage
 from penstock.workflow.strategies.seed import Seed
-from penstock.workflow.strategies.strategy import Due, Outlook, Plan, Rules, Strategy, Tie, after_parents
+from penstock.workflow.strategy import Due, Outlook, Plan, Rules, Strategy, Tie, after_parents
 
 __all__ = ["Auto", "by_rules"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import WorkflowRun
-from penstock.workflow.strategies.strategy import Due, Outlook, Plan, Tie, levels_ahead, singles, soon
+from penstock.workflow.strategy import Due, Outlook, Plan, Tie, levels_ahead, singles, soon
 
 __all__ = ["Eager"]
 

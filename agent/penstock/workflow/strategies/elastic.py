@@ -9,7 +9,7 @@ from penstock.workflow.model import Workflow
 from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategies.bigjob import BigJob
 from penstock.workflow.strategies.cuts import ELASTIC, together
-from penstock.workflow.strategies.strategy import Due, Outlook, Plan, Tie, after_parents
+from penstock.workflow.strategy import Due, Outlook, Plan, Tie, after_parents
 
 __all__ = ["Elastic"]
 

@@ -10,7 +10,7 @@ from penstock.workflow.asks import Asks, why_apart
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategies.cuts import grouped, levels
-from penstock.workflow.strategies.strategy import Due, Outlook, Plan, Tie, after_parents
+from penstock.workflow.strategy import Due, Outlook, Plan, Tie, after_parents
 
 __all__ = ["Packed"]
 

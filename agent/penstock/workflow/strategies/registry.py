@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from penstock.core.extensions import STRATEGIES
-from penstock.workflow.strategies.strategy import Strategy
+from penstock.workflow.strategy import Strategy
 
 __all__ = ["known_strategies", "strategy_named"]
 

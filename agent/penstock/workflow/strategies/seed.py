@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.errors import UserError
 from penstock.workflow.model import Workflow
 from penstock.workflow.strategies.eager import Eager
-from penstock.workflow.strategies.strategy import Outlook, Plan
+from penstock.workflow.strategy import Outlook, Plan
 from penstock.workflow.ties import Tie
 
 __all__ = ["Seed"]

@@ -21,7 +21,7 @@ from penstock.workflow.run.measure import OF_A_STAGE, weight
 from penstock.workflow.state import Kept, Order, Own, RunPhase, StagePhase, StageRun, Submitter, WorkflowRun, units_of
 from penstock.workflow.strategies.cuts import singles
 from penstock.workflow.strategies.registry import known_strategies, strategy_named
-from penstock.workflow.strategies.strategy import WHOLE, Outlook, Plan, Rules
+from penstock.workflow.strategy import WHOLE, Outlook, Plan, Rules
 from penstock.workflow.submit.expectations import took_in
 
 __all__ = [

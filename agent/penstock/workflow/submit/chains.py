@@ -20,7 +20,7 @@ from penstock.values.documents import brief
 from penstock.workflow.documents import in_order
 from penstock.workflow.model import NAME_PATTERN
 from penstock.workflow.state import Own, RunPhase, StageRun, WorkflowRun, units_of
-from penstock.workflow.strategies.strategy import Plan, names
+from penstock.workflow.strategy import Plan, names
 from penstock.workflow.submit.admission import (
     MOST_STAGES,
     Asked,

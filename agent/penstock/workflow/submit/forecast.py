@@ -38,7 +38,7 @@ from penstock.workflow.asks import why_apart
 from penstock.workflow.files.checks import check_against, elsewhere
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.strategies.cuts import Cut, grouped, place_units, singles
-from penstock.workflow.strategies.strategy import BetterCut, Rules
+from penstock.workflow.strategy import BetterCut, Rules
 
 T = TypeVar("T")
 

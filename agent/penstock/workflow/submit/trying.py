@@ -15,7 +15,7 @@ from penstock.future.turns import believed
 from penstock.state.store import Store
 from penstock.workflow.model import Workflow
 from penstock.workflow.stored import earlier_runs
-from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.strategy import Rules
 from penstock.workflow.submit.expectations import expected_by
 from penstock.workflow.submit.forecast import PATIENT, compare
 

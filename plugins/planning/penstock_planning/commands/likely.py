@@ -19,7 +19,7 @@ from penstock.future.replay import OwnJob
 from penstock.future.turns import believed
 from penstock.waits.live.known import known_past
 from penstock.workflow.model import Stage
-from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.strategy import Rules
 from penstock.workflow.submit.forecast import run_times
 
 __all__ = ["chain_starts", "queue_starts"]

@@ -14,7 +14,7 @@ from penstock.workflow.asks import Asks
 from penstock.workflow.commands import held
 from penstock.workflow.model import Stage, Workflow, submitted_from
 from penstock.workflow.scripts import job_spec
-from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.strategy import Rules
 from penstock.workflow.submit.admission import plan_for_owner, registration
 
 TWO = Workflow("w", (Stage("a", 1, 60.0, 30.0, "true"), Stage("b", 8, 60.0, 30.0, "true", ("a",))))

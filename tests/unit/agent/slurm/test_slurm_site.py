@@ -9,7 +9,7 @@ from penstock.errors import Infeasible, SlurmUnavailable
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.commands import CommandResult
 from penstock.slurm.records import site_from_text
-from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.strategy import Rules
 
 CONFIG = """Configuration data as of 1795249390
 AccountingStorageType = accounting_storage/slurmdbd

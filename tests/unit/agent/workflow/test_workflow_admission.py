@@ -13,7 +13,7 @@ from owned_jobs import run_of, stage_of
 from penstock.errors import NotFound, PenstockError, UserError
 from penstock.sbatch.commands.keeping import check_agent
 from penstock.workflow.state import Kept, RunPhase, StagePhase, WorkflowRun
-from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.strategy import Rules
 from penstock.workflow.submit.admission import admit, plan, plan_for_owner, planned, registration, settled
 
 

@@ -21,7 +21,7 @@ from penstock.workflow.scripts import job_spec, read_job_name
 from penstock.workflow.strategies.auto import Auto
 from penstock.workflow.strategies.cuts import place_units, together
 from penstock.workflow.strategies.packed import Packed
-from penstock.workflow.strategies.strategy import Outlook, Rules
+from penstock.workflow.strategy import Outlook, Rules
 
 
 def one(*lines: str, run: str = "run: x", top: str = "shell: plain") -> Workflow:

@@ -18,7 +18,7 @@ from penstock.future.past import PastJob, QueuePast
 from penstock.future.replay import HORIZON
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.strategies.cuts import place_units, singles
-from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.strategy import Rules
 from penstock.workflow.submit import forecast
 from penstock.workflow.submit.forecast import (
     CutComparison,

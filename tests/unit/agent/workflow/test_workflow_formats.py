@@ -17,7 +17,7 @@ from penstock.workflow.files.formats import load_workflow, parse_workflow
 from penstock.workflow.model import Stage, Workflow, workflow_from_dict, workflow_to_dict
 from penstock.workflow.strategies.cuts import place_units
 from penstock.workflow.strategies.registry import strategy_named
-from penstock.workflow.strategies.strategy import Outlook
+from penstock.workflow.strategy import Outlook
 
 GOOD = """
 name: mosaic

@@ -28,7 +28,7 @@ from penstock.workflow.run.controller import WorkflowController
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.run.views import Views
 from penstock.workflow.state import StagePhase
-from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.strategy import Rules
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
 

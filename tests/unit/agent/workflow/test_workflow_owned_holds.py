@@ -26,7 +26,7 @@ from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.run.controller import WorkflowController
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.state import RunPhase
-from penstock.workflow.strategies.strategy import Rules
+from penstock.workflow.strategy import Rules
 from penstock_lab.agent_world import World as AgentWorld
 from penstock_lab.agent_world import virtual
 from penstock_lab.mock.backend import virtual_cluster

@@ -15,7 +15,7 @@ from penstock.errors import UserError
 from penstock.workflow.run.instructions import Release
 from penstock.workflow.state import Kept, StagePhase, WorkflowRun
 from penstock.workflow.strategies.registry import known_strategies
-from penstock.workflow.strategies.strategy import (
+from penstock.workflow.strategy import (
     Due,
     Plan,
     Rules,

@@ -18,7 +18,7 @@ from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.strategies.cuts import levels, place_units
 from penstock.workflow.strategies.registry import known_strategies, strategy_named
-from penstock.workflow.strategies.strategy import Due, Outlook, Plan, Rules, Tie, singles
+from penstock.workflow.strategy import Due, Outlook, Plan, Rules, Tie, singles
 
 
 def chain(*stages):

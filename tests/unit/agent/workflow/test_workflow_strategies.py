@@ -15,7 +15,7 @@ from penstock.workflow.scripts import GROWTH_WAIT, combined_command, job_spec
 from penstock.workflow.state import StagePhase
 from penstock.workflow.strategies.cuts import place_units
 from penstock.workflow.strategies.registry import known_strategies, strategy_named
-from penstock.workflow.strategies.strategy import Outlook, Rules, expected_end
+from penstock.workflow.strategy import Outlook, Rules, expected_end
 
 FLOW = Workflow(
     "mosaic",
