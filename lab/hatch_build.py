@@ -11,5 +11,5 @@ class Dependencies(MetadataHookInterface):
     """The laboratory uses the inside of the agent, which may change with every release."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Asks for the agent at this version; it needs nothing else."""
-        metadata["dependencies"] = [f"penstock=={metadata['version']}"]
+        """Asks for the agent at this version, and for what its experiments are about; it needs nothing else."""
+        metadata["dependencies"] = [f"penstock[planning,pool]=={metadata['version']}"]

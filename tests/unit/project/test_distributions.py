@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import site
 import subprocess
 import sys
+import time
 import zipfile
+from collections import Counter
+from collections.abc import Callable
 from email import message_from_bytes
 from pathlib import Path
 
@@ -83,10 +87,10 @@ def version(wheel: Path) -> str:
 def test_they_have_one_version_and_ask_for_each_other_by_it(wheels):
     assert {version(wheel) for wheel in wheels.values()} == {__version__}
     assert f"penstock-dmr=={__version__}" in needs(wheels["penstock"])
-    assert needs(wheels["penstock-lab"]) == [f"penstock=={__version__}"]
+    assert needs(wheels["penstock-lab"]) == [f"penstock[planning,pool]=={__version__}"]
     for name in ("penstock-planning", "penstock-pool", "penstock-pyslurm"):
         assert f"penstock=={__version__}" in needs(wheels[name])
-        assert f"{name}=={__version__} ; extra == '{name.removeprefix('penstock-')}'" in every_need(wheels["penstock"])
+        assert f"{name}=={__version__}; extra == '{name.removeprefix('penstock-')}'" in every_need(wheels["penstock"])
     assert f"penstock[pool]=={__version__}" in needs(wheels[SNAKEMAKE])
     assert needs(wheels["penstock-portals"]) == [], "the hub's own environment has what its spawner needs"
 
@@ -188,3 +192,102 @@ def test_an_upgrade_from_the_one_distribution_leaves_the_library(wheels, tmp_pat
     run(python, "-m", "pip", "install", "-q", "--no-index", old)
     run(python, "-m", "pip", "install", "-q", "--no-index", "-U", "--find-links", wheels["penstock-dmr"].parent, new)
     assert run(python, "-c", "import dmr; print(dmr.App.__module__)") == "dmr.app\n"
+
+
+ALONE = """
+import importlib, pkgutil, sys
+sys.path[:0] = sys.argv[1].split(":")
+import penstock
+for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
+    if not module.name.startswith(("penstock.tools.", "penstock.pool.")) and not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+print(*sorted({name.partition(".")[0] for name in sys.modules if name.startswith("penstock")}))
+"""
+
+
+def test_every_module_of_the_core_loads_where_nothing_is_installed_beside_it():
+    # -S: what the .pth files of this environment name is not on the path.
+    path = ":".join([str(PROJECT / "agent"), str(PROJECT / "plugins"), str(PROJECT / "dmr"), *site.getsitepackages()])
+    assert run(sys.executable, "-ISc", ALONE, path) == "penstock\n"
+
+
+WORKFLOW = """\
+name: mosaic
+shell: strict
+stages:
+  - {name: first, nodes: 1, time: 5m, run: sleep 60}
+  - {name: second, nodes: 1, time: 5m, run: "true"}
+"""
+
+
+@pytest.fixture(scope="module")
+def alone(wheels, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment with the core, and the simulated Slurm of the laboratory."""
+    place = tmp_path_factory.mktemp("alone")
+    run(sys.executable, "-m", "venv", place)
+    run(place / "bin" / "pip", "install", "-q", wheels["penstock-dmr"], wheels["penstock"])
+    run(place / "bin" / "pip", "install", "-q", "--no-deps", wheels["penstock-lab"])
+    return place / "bin"
+
+
+@pytest.mark.long
+def test_the_core_alone_runs_a_workflow_on_the_simulated_slurm(alone, tmp_path):
+    settings = f"slurm: {{backend: mock, mock_socket: {tmp_path}/mock/mock.sock, min_interval: 1s}}\n"
+    (tmp_path / "config.yaml").write_text(f"agent: {{interval: 1s, idle_interval: 2s}}\n{settings}")
+    (tmp_path / "mosaic.yaml").write_text(WORKFLOW)
+    env = os.environ | {"HOME": str(tmp_path), "PENSTOCK_CONFIG": str(tmp_path / "config.yaml")}
+    slurm = [alone / "python", "-m", "penstock_lab.mock.server", "--dir", tmp_path / "mock", "--nodes", "2"]
+
+    def penstock(*words: str, code: int = 0) -> str:
+        done = subprocess.run([alone / "penstock", *words], env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    with subprocess.Popen(slurm) as mock:
+        until(lambda: (tmp_path / "mock" / "mock.sock").exists())
+        with subprocess.Popen([alone / "penstock", "agent"], env=env, stderr=subprocess.DEVNULL) as agent:
+            until(lambda: subprocess.run([alone / "penstock", "status"], env=env, capture_output=True).returncode == 0)
+            penstock("submit", str(tmp_path / "mosaic.yaml"))
+            until(lambda: "running" in penstock("status", "mosaic"))
+            penstock("cancel", "mosaic")
+            until(lambda: "cancelled" in penstock("status", "mosaic"))
+            assert "none is installed beside the core" in penstock("doctor", "-v")
+            agent.terminate()
+        mock.terminate()
+    assert "comes with penstock-pool: install that" in penstock("pool", "status", code=2)
+    assert "comes with penstock-planning: install that" in penstock("slots", code=2)
+
+
+def until(done: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "commands"),
+    [
+        ("penstock-pool", ("pool",)),
+        ("penstock-planning", ("slots", "quote", "plan", "hold", "ledger", "select", "bags", "profile", "stage")),
+    ],
+)
+def test_each_distribution_goes_with_the_core_alone(wheels, tmp_path, name, commands):
+    run(sys.executable, "-m", "venv", tmp_path)
+    run(tmp_path / "bin" / "pip", "install", "-q", wheels["penstock-dmr"], wheels["penstock"], wheels[name])
+    for command in commands:
+        assert run(tmp_path / "bin" / "penstock", command, "--help").startswith(f"Usage: penstock {command}")
+    package = name.replace("-", "_")
+    whole = ALONE.replace("penstock.", f"{package}.").replace("import penstock\n", f"import {package}\n")
+    whole = whole.replace("penstock.__path__", f"{package}.__path__")
+    assert run(tmp_path / "bin" / "python", "-Ic", whole, "").split() == ["penstock", package]
+
+
+def test_no_file_belongs_to_two_distributions(wheels):
+    """pip takes a file away with whichever of them goes first."""
+    found: Counter[str] = Counter()
+    for wheel in wheels.values():
+        with zipfile.ZipFile(wheel) as it:
+            found.update(it.namelist())
+    assert [name for name, count in found.items() if count > 1] == []
