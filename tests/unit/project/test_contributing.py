@@ -27,12 +27,22 @@ def test_the_tests_and_files_that_it_names_are_there():
             assert heading in anchors((PROJECT / name).read_text(encoding="utf-8")), link
 
 
-@pytest.mark.parametrize(("code", "tests"), [("agent/penstock", "agent"), ("lab/penstock_lab", "lab")])
+@pytest.mark.parametrize(
+    ("code", "tests"),
+    [
+        ("agent/penstock", "agent"),
+        ("lab/penstock_lab", "lab"),
+        ("plugins/planning/penstock_planning", "planning"),
+        ("plugins/pool/penstock_pool", "pool"),
+    ],
+)
 def test_tests_stand_in_folders_that_mirror_the_code(code, tests):
     parts = {folder.parent.name for folder in (PROJECT / code).glob("*/__init__.py")}
-    tested = {file.parent.name for file in (PROJECT / "tests" / "unit" / tests).glob("*/test_*.py")}
+    home = PROJECT / "tests" / "unit" / tests
+    tested = {file.relative_to(home).parts[0] for file in home.glob("*/**/test_*.py")}
     assert tested <= parts, "a folder of tests without a folder of code"
-    assert parts - tested <= {"api", "cli"}, "no tests"  # words that all others use; commands that call the others
+    # Words that all others use; commands, which the tests of the command line try; a name for programs.
+    assert parts - tested <= {"api", "cli", "commands", "console", "pool"}, "no tests"
     loose = {file.name for file in (PROJECT / "tests" / "unit").glob("test_*.py")}
     assert not loose, "above all folders"
 
