@@ -281,7 +281,8 @@ class Ledger(Answer):
 
 class Resource(AnswerPart):
     """Where a task may run. Seconds: `tx` runs, `tq` waits, `ttc` both; `cost` in the metric; null: not known. With
-    several tasks `task` says which. On a cluster: how many tasks in how many jobs go there, and what was submitted."""
+    several tasks `task` says which. On a cluster: how many tasks in how many jobs go there, under which `qos` where the
+    file names any, and what was submitted."""
 
     resource: str
     viable: bool
@@ -293,6 +294,7 @@ class Resource(AnswerPart):
     task: str = absent()
     tasks: int = absent()
     jobs: int = absent()
+    qos: str | None = absent()
     bag: int = absent()
     job_ids: list[int | None] = absent()
 

@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from penstock.cli.schemas import schema_of
 from penstock.errors import Infeasible, UserError
 from penstock_planning.broker.resources import read_resources
 from penstock_planning.broker.tasks import read_bags
@@ -63,6 +64,14 @@ def test_by_quantile_and_by_money(write):
     assert [(r["resource"], r["viable"]) for r in found] == [("A", True), ("E", True), ("B", False)]
     assert found[0]["cost"] == pytest.approx(2 * 3e12 / 2.8e9 / 3600)
     assert found[1]["cost"] is None and "charge" in found[1]["why"]
+
+
+def test_the_qos_of_a_resource_is_in_the_schema_of_what_is_printed():
+    row = {"resource": "batch", "viable": True, "why": None, "cost": None, "tx": 1.0, "tq": 2.0, "ttc": 3.0}
+    told = row | {"jobs": 1, "tasks": 2, "qos": "long"}
+    known = schema_of("select")["$defs"]["Resource"]["properties"]
+    assert known["qos"]["anyOf"] == [{"type": "string"}, {"type": "null"}]
+    assert told.keys() <= known.keys()
 
 
 def test_json_and_the_papers_words_are_understood(write):
