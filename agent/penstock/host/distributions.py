@@ -39,6 +39,7 @@ from penstock.values.beside import LABORATORY, PLANNING, POOL
 __all__ = ["CommandPlace", "InstalledDistribution", "beside", "has_section", "loaded"]
 
 _FOLDER: Final = "penstock_parts"
+_CORE: Final = "who owns Penstock itself"
 # In this order their parts take their steps; those of others follow by name.
 _OWN: Final = (POOL, PLANNING, LABORATORY)
 _PLACE: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -77,8 +78,8 @@ class InstalledDistribution:
     def why_not(self) -> str:
         """Why the agent does not take its part in; "" where it does.
 
-        It runs with the agent's rights, so nobody but root and the agent's user may be able to write it, and it has to
-        be made for this very release of the core.
+        It runs with the agent's rights, so nobody may be able to write it but root, the agent's user and who owns the
+        core, and it has to be made for this very release of the core.
         """
         from importlib.metadata import PackageNotFoundError, requires  # slow to load
 
@@ -158,15 +159,19 @@ def _read(file: Path) -> InstalledDistribution:
 
 
 def _writable(path: Path) -> str:
-    """Who else can write there, in words; "" where nobody can."""
+    """Who else can write there, in words; "" where nobody can.
+
+    Whoever can write the core itself has the agent's rights already: the account that owns a site's software, say.
+    """
     try:
-        status = path.stat()
+        status, core = path.stat(), Path(__file__).stat()
     except OSError as error:
-        return f"{path}: {error.strerror}"
-    if status.st_uid not in (0, os.geteuid()):
-        return f"{path} belongs to user {status.st_uid}: only root and the agent's own user may be able to change it"
+        return f"{error.filename}: {error.strerror}"
+    if status.st_uid not in (0, os.geteuid(), core.st_uid):
+        return f"{path} belongs to user {status.st_uid}: it has to belong to root, to the agent's user or to {_CORE}"
+    groups = {0, os.getegid(), *([core.st_gid] if core.st_mode & stat.S_IWGRP else [])}
     shared = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX  # nobody removes there what is another's
-    group = status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.getegid())
+    group = status.st_mode & stat.S_IWGRP and status.st_gid not in groups
     if (group or status.st_mode & stat.S_IWOTH) and not shared:
-        return f"{path} can be written by others than root and the agent's own user: `chmod go-w` it"
+        return f"{path} can be written by others than root, the agent's user and {_CORE}: `chmod go-w` it"
     return ""

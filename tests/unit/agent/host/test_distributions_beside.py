@@ -185,6 +185,25 @@ def test_what_others_can_write_is_not_run(folder, place, others):
         installed_parts()
 
 
+def test_who_owns_penstock_itself_may_own_its_parts(folder, monkeypatch):
+    """A site's software belongs to an account of its own, and may be written by a group of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    core = folder / "core.py"
+    core.touch()
+    for path in (core, put(folder, part=PART), folder / "penstock_parts", folder / "theirs"):
+        os.chown(path, 4711, 4712)
+        path.chmod(path.stat().st_mode | 0o020)
+    with pytest.raises(ConfigError, match="belongs to user 4711"):
+        installed_parts()
+    monkeypatch.setattr(distributions, "__file__", str(core))
+    assert len(installed_parts()) == 1
+    core.chmod(0o644)
+    installed_parts.cache_clear()
+    with pytest.raises(ConfigError, match="can be written by others"):
+        installed_parts()
+
+
 def test_a_section_of_what_is_not_installed_is_named(folder):
     for section, needs in (
         ("pool", "penstock-pool"),
