@@ -84,7 +84,9 @@ class InstalledDistribution:
         from importlib.metadata import PackageNotFoundError, requires  # slow to load
 
         package = self.file.parent.parent / self.part.partition(":")[0].partition(".")[0]
-        for path in (self.file, *self.file.parents, package):
+        real = self.file.resolve()
+        within = (Path(folder, name) for folder, _folders, names in os.walk(package) for name in ("", *names))
+        for path in (self.file, *self.file.parents, *real.parents, package, *within):
             if why := _writable(path):
                 return why
         try:

@@ -168,7 +168,7 @@ def test_a_folder_of_the_path_that_pip_knows_nothing_of_brings_no_part(folder):
     assert beside()[0].version == ""
 
 
-@pytest.mark.parametrize("place", ["penstock_parts/theirs.json", "penstock_parts", "theirs", "."])
+@pytest.mark.parametrize("place", ["penstock_parts/theirs.json", "penstock_parts", "theirs", "theirs/part.py", "."])
 @pytest.mark.parametrize("others", ["mode", "owner"])
 def test_what_others_can_write_is_not_run(folder, place, others):
     put(folder, part="raise SystemExit('it ran')")
@@ -185,13 +185,23 @@ def test_what_others_can_write_is_not_run(folder, place, others):
         installed_parts()
 
 
+def test_what_a_link_leads_to_counts_as_well(folder):
+    open_to_all = folder / "open"
+    put(open_to_all / "inside", part="raise SystemExit('it ran')")
+    (folder / "mine.pth").write_text(f"{folder}/link\n")
+    (folder / "link").symlink_to(open_to_all / "inside")
+    open_to_all.chmod(0o777)
+    with pytest.raises(ConfigError, match=f"{open_to_all} can be written by others"):
+        installed_parts()
+
+
 def test_who_owns_penstock_itself_may_own_its_parts(folder, monkeypatch):
     """A site's software belongs to an account of its own, and may be written by a group of its own."""
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
     core = folder / "core.py"
     core.touch()
-    for path in (core, put(folder, part=PART), folder / "penstock_parts", folder / "theirs"):
+    for path in (core, put(folder, part=PART), folder / "penstock_parts", folder / "theirs", folder / "theirs/part.py"):
         os.chown(path, 4711, 4712)
         path.chmod(path.stat().st_mode | 0o020)
     with pytest.raises(ConfigError, match="belongs to user 4711"):
