@@ -21,9 +21,9 @@ class Dependencies(MetadataHookInterface):
         """Adds the library to what the core needs, and the distributions beside it to what may be installed with it."""
         version = metadata["version"]
         metadata["dependencies"] = [*self.config["dependencies"], f"penstock-dmr=={version}"]
-        beside = {name: [f"penstock-{name}=={version}"] for name in ("planning", "pool", "pyslurm")}
+        beside = {name: [f"penstock-{name}=={version}"] for name in ("dashboard", "planning", "pool", "pyslurm")}
         # pyslurm fits one release of Slurm, so it is not for all.
-        every = ["penstock[mpi,planning,plot,pool,rest]"]
+        every = ["penstock[dashboard,mpi,planning,plot,pool,rest]"]
         metadata["optional-dependencies"] = {
             **self.config["extras"],
             **beside,

@@ -11,12 +11,12 @@ from typing import Any
 
 from dashboard_scene import SLOTS
 from penstock.api import JobSpec, JobState, ReservationSpec, Snapshot
-from penstock.dashboard.feed import Feed
 from penstock.future.bands import Misses
 from penstock.future.past import QueuePast
 from penstock.waits.live.recorder import past_in
 from penstock.waits.live.starts import misses_in
 from penstock.workflow.model import Stage, Workflow
+from penstock_dashboard.feed import Feed
 from penstock_lab.agent_world import Program, World
 from penstock_lab.mock.model import PartitionConfig
 

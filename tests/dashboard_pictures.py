@@ -15,7 +15,7 @@ from PIL import Image
 
 from browser import Browser, browser
 from dashboard_day import Day
-from penstock.dashboard.server import Dashboard
+from penstock_dashboard.server import Dashboard
 
 PICTURES = (
     ("dashboard-light.png", 1280, "light", "#decisions"),

@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.errors import UserError
 from penstock.host.distributions import CommandPlace, beside
-from penstock.values.beside import LABORATORY, PLANNING, POOL
+from penstock.values.beside import DASHBOARD, LABORATORY, PLANNING, POOL
 
 __all__ = ["commands", "headings", "missing"]
 
@@ -40,10 +40,7 @@ _OWN: Final[Mapping[str, Mapping[str, tuple[str, str] | str]]] = {
             "Say that more stages of a workflow come, or are all there.",
         ),
         "retry": ("penstock.workflow.commands.workflows:retry", "Run again what failed of a workflow."),
-        "dashboard": (
-            "penstock.dashboard.commands.dashboard:dashboard",
-            "Serve a web page of the cluster and your work on it.",
-        ),
+        "dashboard": DASHBOARD,
     },
     "Waiting and planning": {
         "waits": ("penstock.waits.commands.waits:waits", "Say how long a job would wait in the queue."),

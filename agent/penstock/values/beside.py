@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LABORATORY", "PLANNING", "POOL"]
+__all__ = ["DASHBOARD", "LABORATORY", "PLANNING", "POOL"]
 
 POOL: Final = "penstock-pool"
 PLANNING: Final = "penstock-planning"
+DASHBOARD: Final = "penstock-dashboard"
 LABORATORY: Final = "penstock-lab"

@@ -28,7 +28,7 @@ ELSEWHERE = {
     "agent": "runs until it is ended: the one of this test",
     "bench": "takes minutes to hours: tests/unit/lab/papers",
     "cluster": "brings up a real Slurm: tests/slurm/test_cluster.py",
-    "dashboard": "serves until it is ended: tests/unit/agent/dashboard",
+    "dashboard": "serves until it is ended: tests/unit/dashboard",
     "off": "would end what the others do: tests/unit/agent/shutdown",
     "pool submit --file tasks.jsonl --wait": "waits for nodes: tests/slurm/test_pool.py",
 }

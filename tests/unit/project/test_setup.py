@@ -14,7 +14,8 @@ import pytest
 
 from places import PROJECT
 
-READ = ("pyproject.toml", "dmr/pyproject.toml", "lab/pyproject.toml", "agent/penstock/__init__.py")
+DISTRIBUTIONS = ("", "dmr/", "lab/", *(f"plugins/{name}/" for name in ("dashboard", "planning", "pool", "pyslurm")))
+READ = (*(f"{folder}pyproject.toml" for folder in DISTRIBUTIONS), "hatch_build.py", "agent/penstock/__init__.py")
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "sbatch")
 FOUND = f"{sys.version_info.major}.{sys.version_info.minor}"
 

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api import Node, Partition, Reservation, SiteConfig, Snapshot
-from penstock.dashboard.planned import look_ahead
 from penstock.future.cluster import YEAR, Cluster, Unknown
 from penstock.future.counted import Counted
 from penstock.future.leftover import Leftover
@@ -28,6 +27,7 @@ from penstock.slurm import records
 from penstock.waits.learners.queue_view import NewJob, Past, look
 from penstock.waits.learners.queue_watch import _Picture
 from penstock.waits.learners.run_times import RunTimes
+from penstock_dashboard.planned import look_ahead
 from penstock_planning.broker.partitions import candidates
 from penstock_planning.broker.site import SiteFile
 from penstock_planning.broker.starts import planned

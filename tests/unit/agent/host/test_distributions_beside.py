@@ -8,13 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from penstock import __version__
+from penstock.cli import cli
+from penstock.cli.table import commands, missing
 from penstock.config import config_of
 from penstock.core import installed
 from penstock.core.installed import installed_parts
 from penstock.core.parts import Part
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, UserError
 from penstock.host import distributions
 from penstock.host.distributions import CommandPlace, InstalledDistribution, beside, has_section, loaded
 
@@ -224,6 +227,14 @@ def test_a_section_of_what_is_not_installed_is_named(folder):
             config_of({section: {}})
     with pytest.raises(ConfigError, match="did you mean `pool`"):
         config_of({"pol": {}})
+
+
+@pytest.mark.parametrize(("name", "needs"), [("dashboard", "penstock-dashboard"), ("pool", "penstock-pool")])
+def test_a_command_of_what_is_not_installed_says_what_to_install(folder, name, needs):
+    done = CliRunner().invoke(cli, [name, "--help"])
+    said = f"`penstock {name}` comes with {needs}: install that beside penstock (pip)"
+    assert isinstance(done.exception, UserError) and str(done.exception) == said
+    assert missing("status") is None and name not in commands()
 
 
 def test_each_place_that_the_own_ones_name_is_there():

@@ -14,10 +14,10 @@ import click
 from penstock.config import Config, load
 from penstock.console.door import ask_or_read
 from penstock.core.installed import installed_parts
-from penstock.dashboard.feed import Ask, Feed
-from penstock.dashboard.server import Dashboard, listen_address
 from penstock.ipc.client import ask_agent
 from penstock.waits.live.known import kept_past
+from penstock_dashboard.feed import Ask, Feed
+from penstock_dashboard.server import Dashboard, listen_address
 
 __all__ = ["dashboard"]
 

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from penstock.api import Job, Reservation, Snapshot
-from penstock.dashboard.past import JobHistory, NodeSpan
-from penstock.dashboard.planned import PlannedStarts
 from penstock.future.bands import Band
 from penstock.future.expected import Expected
 from penstock.future.queued import Likely, within
+from penstock_dashboard.past import JobHistory, NodeSpan
+from penstock_dashboard.planned import PlannedStarts
 
 __all__ = ["cluster_model", "decisions_model", "natural", "spans", "waiting_starts", "works"]
 

@@ -17,8 +17,8 @@ import pytest
 
 from browser import CHECKS, Browser, browser
 from dashboard_scene import MINUTE, NASTY, SLOTS, Scene
-from penstock.dashboard.feed import Feed
-from penstock.dashboard.server import Dashboard
+from penstock_dashboard.feed import Feed
+from penstock_dashboard.server import Dashboard
 
 pytestmark = pytest.mark.timeout(300)
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()", "dashboard"]

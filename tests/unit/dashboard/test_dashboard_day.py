@@ -12,7 +12,7 @@ import pytest
 
 from browser import CHECKS, Browser, browser
 from dashboard_day import Day
-from penstock.dashboard.server import Dashboard
+from penstock_dashboard.server import Dashboard
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -13,18 +13,18 @@ from stored_states import owners_run
 from dashboard_scene import MINUTE, NASTY, SLOTS, Scene
 from penstock.api import JobState, Partition, Reservation
 from penstock.core.picture import jobs_of, picture_from_dict, picture_to_dict
-from penstock.dashboard.data import cluster_model, decisions_model, natural, spans, waiting_starts, works
-from penstock.dashboard.feed import Feed
-from penstock.dashboard.flows import workflows_model
-from penstock.dashboard.past import KEPT, JobHistory
-from penstock.dashboard.planned import PlannedStarts, look_ahead
-from penstock.dashboard.sizes import malleable_model, resized_at
 from penstock.errors import NotNow, UserError
 from penstock.future.bands import Band, Misses
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.queued import FEW, Likely
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.state import Kept, Own, RunPhase, StagePhase, StageRun
+from penstock_dashboard.data import cluster_model, decisions_model, natural, spans, waiting_starts, works
+from penstock_dashboard.feed import Feed
+from penstock_dashboard.flows import workflows_model
+from penstock_dashboard.past import KEPT, JobHistory
+from penstock_dashboard.planned import PlannedStarts, look_ahead
+from penstock_dashboard.sizes import malleable_model, resized_at
 
 NOW = 1_000_000.0
 
@@ -497,7 +497,7 @@ def test_a_plan_that_takes_long_is_not_made_often():
 
     feed = Feed(scene, lambda: clock[0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.dashboard.feed.look_ahead", slow)
+        patch.setattr("penstock_dashboard.feed.look_ahead", slow)
         feed.look()
         for _ in range(20):
             scene.now += 1.0

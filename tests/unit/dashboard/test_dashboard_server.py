@@ -16,10 +16,10 @@ import pytest
 
 from browser import poll
 from dashboard_scene import NASTY, SLOTS, Scene
-from penstock.dashboard import server as module
-from penstock.dashboard.feed import Feed
-from penstock.dashboard.server import Dashboard, listen_address
 from penstock.errors import UserError
+from penstock_dashboard import server as module
+from penstock_dashboard.feed import Feed
+from penstock_dashboard.server import Dashboard, listen_address
 
 METHODS = ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 

@@ -18,17 +18,17 @@ from typing import Any, Final
 
 from penstock.api import Snapshot
 from penstock.core.picture import picture_from_dict
-from penstock.dashboard.data import cluster_model, decisions_model, waiting_starts, works
-from penstock.dashboard.flows import workflows_model
-from penstock.dashboard.past import JobHistory
-from penstock.dashboard.planned import PlannedStarts, look_ahead
-from penstock.dashboard.sizes import malleable_model, resized_at
 from penstock.errors import PenstockError
 from penstock.future.bands import Misses
 from penstock.future.expected import SlotFinder
 from penstock.future.past import QueuePast
 from penstock.future.queued import DEEP, Likely, likely_queue
 from penstock.values.documents import brief
+from penstock_dashboard.data import cluster_model, decisions_model, waiting_starts, works
+from penstock_dashboard.flows import workflows_model
+from penstock_dashboard.past import JobHistory
+from penstock_dashboard.planned import PlannedStarts, look_ahead
+from penstock_dashboard.sizes import malleable_model, resized_at
 
 __all__ = ["Ask", "Feed", "Known", "Page"]
 

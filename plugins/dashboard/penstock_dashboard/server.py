@@ -21,10 +21,10 @@ from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from penstock.dashboard.feed import Page
 from penstock.errors import UserError
 from penstock.host.fewthreads import FewThreads, PromptHandler
 from penstock.host.owners import owner_of
+from penstock_dashboard.feed import Page
 
 __all__ = ["Dashboard", "listen_address"]
 
@@ -76,7 +76,7 @@ class _File:
 def _page_files() -> dict[str, _File]:
     """The files of the page by their paths: nothing else is served."""
     found = {}
-    for entry in files("penstock.dashboard").joinpath("page").iterdir():
+    for entry in files("penstock_dashboard").joinpath("page").iterdir():
         kind = _KINDS.get(os.path.splitext(entry.name)[1])  # noqa: PTH122 (it may be in a zip)
         if kind is not None:
             found[f"/{entry.name}"] = _File(kind, entry.read_bytes())
