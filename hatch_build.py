@@ -21,7 +21,9 @@ class Dependencies(MetadataHookInterface):
         """Adds the library to what the core needs, and the distributions beside it to what may be installed with it."""
         version = metadata["version"]
         metadata["dependencies"] = [*self.config["dependencies"], f"penstock-dmr=={version}"]
-        beside = {name: [f"penstock-{name}=={version}"] for name in ("dashboard", "planning", "pool", "pyslurm")}
+        beside = {
+            name: [f"penstock-{name}=={version}"] for name in ("dashboard", "planning", "pool", "pyslurm", "rest")
+        }
         # pyslurm fits one release of Slurm, so it is not for all.
         every = ["penstock[dashboard,mpi,planning,plot,pool,rest]"]
         metadata["optional-dependencies"] = {

@@ -23,12 +23,10 @@ import pytest
 
 from penstock.api import Job, JobSpec, JobState
 from penstock.errors import Infeasible
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Backend, NotOffered
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.parse import parse_version
-from penstock.slurm.rest import NotOffered, RestBackend
-from penstock.slurm.rest_link import RestLink
 from penstock.values.rest_address import RestAddress
 from penstock_lab.cluster import Cluster, ClusterSpec, restd, up
 from penstock_lab.cluster.programs import PATH
@@ -38,6 +36,8 @@ from penstock_lab.mock.client import MockClient
 from penstock_lab.mock.model import ClusterConfig, NodeLimits, PartitionConfig
 from penstock_pyslurm.backend import PyslurmBackend
 from penstock_pyslurm.link import Versions, misfit
+from penstock_rest.backend import RestBackend
+from penstock_rest.link import RestLink
 
 # The installed Slurm, and those of other releases of Debian in file systems of their own. Bringing one up has limits of
 # its own; building its file system takes longer than a test may.

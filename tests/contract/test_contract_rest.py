@@ -12,11 +12,11 @@ from conftest import RestWorld, SlurmWorld
 from penstock.api import Job, ReservationSpec
 from penstock.errors import NotPermitted, OutcomeUnknown, SlurmUnavailable
 from penstock.slurm.budget import BudgetLimits, RequestBudget
-from penstock.slurm.rest import RestBackend
-from penstock.slurm.rest_link import RestLink
-from penstock.slurm.rest_tokens import CommandTokens, FileTokens
 from penstock.values.rest_address import RestAddress
 from penstock_lab.cluster import ClusterSpec, processes, restd, up
+from penstock_rest.backend import RestBackend
+from penstock_rest.link import RestLink
+from penstock_rest.tokens import CommandTokens, FileTokens
 
 pytestmark = [pytest.mark.slurm, pytest.mark.release, pytest.mark.timeout(180, func_only=True)]
 BOTH = pytest.mark.parametrize("rest_world", ["trixie", "sid"], ids=["24.11", "26.05"], indirect=True)

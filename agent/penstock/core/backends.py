@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from shutil import which
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.config import Config
 from penstock.core.extensions import BACKENDS
 from penstock.errors import ConfigError
-from penstock.host.logins import login
 from penstock.host.logs import get_logger
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Backend, Reader
 from penstock.slurm.budget import BudgetLimits, RequestBudget
-from penstock.slurm.commands import PROGRAMS, CommandRunner
-from penstock.values.rest_address import RestAddress
+from penstock.slurm.commands import CommandRunner
 
 __all__ = [
     "PyslurmExtension",
+    "RestExtension",
     "auto",
     "cli",
     "make_backend",
@@ -28,7 +25,7 @@ __all__ = [
     "pyslurm_extension",
     "request_budget",
     "rest",
-    "why_no_commands",
+    "rest_extension",
 ]
 
 _log = get_logger(__name__)
@@ -45,6 +42,19 @@ class PyslurmExtension(Protocol):
     async def version(self, runner: CommandRunner, slurm: tuple[int, ...] | None, limit: float) -> str:
         """The version of the pyslurm that is installed. It fits this release of `slurm` (None: not known which that
         is). Raises PenstockError where it does not, or does not start within `limit` seconds."""
+        ...
+
+
+class RestExtension(Protocol):
+    """What the distribution penstock-rest gives: `rest` under the entry point of `BACKENDS`."""
+
+    def __call__(self, config: Config) -> Backend:
+        """Slurm by slurmrestd, and by the commands for what that lacks, where they may be used. Raises ConfigError."""
+        ...
+
+    async def spoken(self, backend: Reader) -> tuple[str, tuple[str, ...]] | None:
+        """The data version that the slurmrestd speaks, and what cannot be done here, for people; None: this backend
+        reaches Slurm in another way. Raises PenstockError where slurmrestd does not answer."""
         ...
 
 
@@ -72,43 +82,10 @@ def pyslurm(config: Config) -> Backend:
 
 def rest(config: Config) -> Backend:
     """Slurm by slurmrestd, and by the commands for what that lacks, where they may be used."""
-    if find_spec("httpx") is None:
+    extension = rest_extension()
+    if extension is None:
         raise ConfigError("`slurm.backend: rest`, but httpx is not installed (`pip install penstock[rest]`)")
-    from penstock.slurm.rest import RestBackend
-    from penstock.slurm.rest_link import RestLink
-    from penstock.slurm.rest_tokens import CommandTokens, FileTokens, Tokens
-
-    section, own = config.rest, login(os.geteuid())
-    if section.url is None:
-        raise ConfigError("`slurm.backend: rest` needs `rest.url`, such as unix:/run/slurmrestd/slurmrestd.socket")
-    user = section.user or own
-    tokens: Tokens | None = None
-    if section.token_file is not None:
-        tokens = FileTokens(section.token_file)
-    elif section.token_command is not None:
-        tokens = CommandTokens(section.token_command)
-    without = why_no_commands(config)
-    return RestBackend(
-        link=RestLink(RestAddress.parse(section.url), user, tokens, section.ca),
-        commands=not without,
-        without=without,
-        settings=section.settings,
-        default_partition=section.default_partition,
-        user=user,
-        timeout=config.slurm.timeout,
-        budget=request_budget(config),
-        merge_releases=config.malleable.merge_releases,
-    )
-
-
-def why_no_commands(config: Config) -> str:
-    """Why what slurmrestd cannot do is not done by Slurm's commands; empty: it is."""
-    if config.rest.commands == "never":
-        return "`rest.commands: never` keeps Slurm's commands from being used"
-    if config.rest.user not in (None, login(os.geteuid())):
-        return f"Slurm's commands would not act as {config.rest.user} (`rest.user`)"
-    missing = [name for name in PROGRAMS if which(name) is None]
-    return f"Slurm's commands are not on PATH here ({', '.join(missing)})" if missing else ""
+    return extension(config)
 
 
 def auto(config: Config) -> Backend:
@@ -122,15 +99,13 @@ def auto(config: Config) -> Backend:
 
 def pyslurm_extension() -> PyslurmExtension | None:
     """The backend that penstock-pyslurm gives; None where that, or pyslurm, is not installed. Raises ConfigError."""
-    if find_spec("pyslurm") is None:  # which is only looked for: importing it may end the process
-        return None
-    entry = next(iter(entry_points(group=BACKENDS.group, name="pyslurm")), None)
-    if entry is None:
-        return None
-    try:
-        extension: PyslurmExtension = entry.load()
-    except Exception as e:
-        raise BACKENDS.broken("pyslurm", e) from e
+    extension: PyslurmExtension | None = _extension("pyslurm", needs="pyslurm")
+    return extension
+
+
+def rest_extension() -> RestExtension | None:
+    """The backend that penstock-rest gives; None where that, or httpx, is not installed. Raises ConfigError."""
+    extension: RestExtension | None = _extension("rest", needs="httpx")
     return extension
 
 
@@ -146,6 +121,18 @@ def request_budget(config: Config) -> RequestBudget:
             slurm.user_submissions_per_hour,
         )
     )
+
+
+def _extension(name: str, *, needs: str) -> Any:  # noqa: ANN401 (each has its Protocol)
+    if find_spec(needs) is None:  # which is only looked for: importing pyslurm may end the process
+        return None
+    entry = next(iter(entry_points(group=BACKENDS.group, name=name)), None)
+    if entry is None:
+        return None
+    try:
+        return entry.load()
+    except Exception as e:
+        raise BACKENDS.broken(name, e) from e
 
 
 def _tell_fallback(why: str) -> None:

@@ -33,8 +33,16 @@ from penstock.api import (
     StartEstimate,
     Step,
 )
+from penstock.errors import NotPermitted
 
-__all__ = ["Backend", "Changer", "Reader"]
+__all__ = ["Backend", "Changer", "NotOffered", "Reader"]
+
+
+class NotOffered(NotPermitted):
+    """This backend cannot do it, and no command may."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, by_setting=True)
 
 
 class Reader(Protocol):

@@ -30,12 +30,12 @@ from rich.table import Table
 from penstock.api import JobSpec
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.cli import CliBackend
-from penstock.slurm.rest import RestBackend
-from penstock.slurm.rest_link import RestLink
 from penstock.values.rest_address import RestAddress
 from penstock_lab.bench.snapshot import fill
 from penstock_lab.cluster import Cluster, ClusterSpec, down, restd, up
 from penstock_lab.cluster.programs import PATH
+from penstock_rest.backend import RestBackend
+from penstock_rest.link import RestLink
 
 HELD = JobSpec("bench", "#!/bin/sh\ntrue\n", 1, 600.0, hold=True, output="/dev/null", workdir="/tmp")
 

@@ -14,7 +14,12 @@ import pytest
 
 from places import PROJECT
 
-DISTRIBUTIONS = ("", "dmr/", "lab/", *(f"plugins/{name}/" for name in ("dashboard", "planning", "pool", "pyslurm")))
+DISTRIBUTIONS = (
+    "",
+    "dmr/",
+    "lab/",
+    *(f"plugins/{name}/" for name in ("dashboard", "planning", "pool", "pyslurm", "rest")),
+)
 READ = (*(f"{folder}pyproject.toml" for folder in DISTRIBUTIONS), "hatch_build.py", "agent/penstock/__init__.py")
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "sbatch")
 FOUND = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -36,7 +36,7 @@ from penstock.admin.doctor.facts import (
 )
 from penstock.api import JobSpec, Owner, OwnerLimits, Partition, SiteConfig, plural
 from penstock.config import Config, config_of, find, load
-from penstock.core.backends import make_backend, pyslurm_extension
+from penstock.core.backends import make_backend, pyslurm_extension, rest_extension
 from penstock.core.extensions import POLICIES
 from penstock.core.findings import Finding, Folder, Trouble
 from penstock.core.folders import folder_at
@@ -50,11 +50,10 @@ from penstock.ipc.address import advertised_host
 from penstock.ipc.client import ask_agent
 from penstock.messages.channels import Undelivered, channels_of, read_secret
 from penstock.site.viewing import shared_look
-from penstock.slurm.base import Reader
+from penstock.slurm.base import NotOffered, Reader
 from penstock.slurm.budget import Metered
 from penstock.slurm.commands import PROGRAMS
 from penstock.slurm.queries import CliQueries
-from penstock.slurm.rest import NotOffered, RestBackend
 from penstock.state.leadership import is_shared
 from penstock.state.lease.files import published
 from penstock.state.ownership import is_readable, own_folder
@@ -142,8 +141,8 @@ async def _ask_slurm(config: Config, limit: float) -> dict[str, object]:
         site = await _answered(backend.site(), limit)
         if isinstance(site, Trouble):
             return {
-                **_unasked(site, missing, await _pyslurm(backend, None, limit)),
-                "rest": await _rest(backend, limit),
+                **_unasked(site, missing, await _pyslurm(config, backend, None, limit)),
+                "rest": await _rest(config, backend, limit),
                 "requests": _requests(backend),
             }
         partitions = await _answered(_partitions(backend), limit)
@@ -163,8 +162,8 @@ async def _ask_slurm(config: Config, limit: float) -> dict[str, object]:
             "clusters": await _answered(_clusters(backend), limit),
             "skew": backend.now() - time.time(),
             "view": await _answered(_view(config, backend, site), limit),
-            "pyslurm": await _pyslurm(backend, site, limit),
-            "rest": await _rest(backend, limit),
+            "pyslurm": await _pyslurm(config, backend, site, limit),
+            "rest": await _rest(config, backend, limit),
         }
         found["requests"] = _requests(backend)
         return found
@@ -267,19 +266,18 @@ async def _view(config: Config, backend: Reader, site: SiteConfig) -> str | Trou
     return f"{shared.path}: a look {age:.0f} s old, never older than {shared.promise:.0f} s; {jobs}"
 
 
-async def _rest(backend: Reader, limit: float) -> RestSpoken | Trouble | None:
-    """How slurmrestd is spoken to; None: by another backend."""
-    if not isinstance(backend, RestBackend):
-        return None
-    lacks = await _answered(backend.lacks(), limit)
-    return lacks if isinstance(lacks, Trouble) else RestSpoken(backend.data_version, lacks)
+async def _rest(config: Config, backend: Reader, limit: float) -> RestSpoken | Trouble | None:
+    """How slurmrestd is spoken to; None: Slurm is reached in another way."""
+    extension = rest_extension() if config.slurm.backend == "rest" else None
+    told = None if extension is None else await _answered(extension.spoken(backend), limit)
+    return told if told is None or isinstance(told, Trouble) else RestSpoken(*told)
 
 
-async def _pyslurm(backend: Reader, site: SiteConfig | None, limit: float) -> str | Trouble | None:
+async def _pyslurm(config: Config, backend: Reader, site: SiteConfig | None, limit: float) -> str | Trouble | None:
     extension = _tried(pyslurm_extension)
     if isinstance(extension, Trouble):
         return extension
-    if extension is None or not isinstance(backend, CliQueries) or isinstance(backend, RestBackend):
+    if extension is None or not isinstance(backend, CliQueries) or config.slurm.backend == "rest":
         return None
     return await _answered(extension.version(backend.runner, None if site is None else site.version, limit), limit)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.slurm import needs
-from penstock.slurm import rest_records as rest
+from penstock_rest import records as rest
 
 NONE = "N/A"
 ONE = "gpu:a100:1(IDX:0)"

@@ -6,12 +6,11 @@ import pytest
 
 from penstock.api import FAR, Allocation, JobSpec, Origin, ReservationSpec
 from penstock.errors import Infeasible
-from penstock.slurm import rest_requests as requests
-from penstock.slurm import rest_values as values
 from penstock.slurm.parse import ParseError
-from penstock.slurm.rest_requests import Unsaid
-from penstock.slurm.rest_site import UNTOLD, settings_of
-from penstock.slurm.rest_versions import KNOWN, DataVersion, unfit
+from penstock_rest import requests, values
+from penstock_rest.requests import Unsaid
+from penstock_rest.site import UNTOLD, settings_of
+from penstock_rest.versions import KNOWN, DataVersion, unfit
 
 NEW, OLD = DataVersion(42), DataVersion(39)
 NOW = 1_700_000_000.0

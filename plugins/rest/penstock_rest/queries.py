@@ -34,21 +34,22 @@ from penstock.errors import (
     SlurmUnavailable,
 )
 from penstock.slurm import records
-from penstock.slurm import rest_records as rest
+from penstock.slurm.base import NotOffered
 from penstock.slurm.budget import SubmissionKind
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.clocks import since_boot
 from penstock.slurm.limit_queries import read_limits
 from penstock.slurm.parse import ParseError, parse_tres
 from penstock.slurm.queries import checked_name
-from penstock.slurm.rest_accounting import accrued, association_rows, oversees, qos_rows
-from penstock.slurm.rest_errors import RestRefusal, error_of
-from penstock.slurm.rest_link import RestLink
-from penstock.slurm.rest_site import UNTOLD, settings_of
-from penstock.slurm.rest_values import flags, items, member, moment, text
-from penstock.slurm.rest_versions import KNOWN, DataVersion, unfit
+from penstock_rest import records as rest
+from penstock_rest.accounting import accrued, association_rows, oversees, qos_rows
+from penstock_rest.errors import RestRefusal, error_of
+from penstock_rest.link import RestLink
+from penstock_rest.site import UNTOLD, settings_of
+from penstock_rest.values import flags, items, member, moment, text
+from penstock_rest.versions import KNOWN, DataVersion, unfit
 
-__all__ = ["NotOffered", "RestQueries"]
+__all__ = ["RestQueries"]
 
 _MANY = 2000  # jobs
 _MOST_NAMED = 400  # jobs in one request
@@ -58,13 +59,6 @@ _NO_ACCOUNTING = ("accounting_storage", "slurm accounting storage is disabled", 
 
 T = TypeVar("T")
 Words = str | Sequence[str]
-
-
-class NotOffered(NotPermitted):
-    """slurmrestd cannot do it, and no command may."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text, by_setting=True)
 
 
 class RestQueries(CliBackend):

@@ -16,9 +16,9 @@ from penstock.errors import Infeasible, UserError
 from penstock.slurm.moments import parse_moment
 from penstock.slurm.option_table import VARIABLES, column
 from penstock.slurm.parse import ParseError, format_minutes, parse_amount
-from penstock.slurm.rest_versions import DataVersion
 from penstock.slurm.sbatch_options import DECIDED, Option, read_options, script_words
 from penstock.values.lines import split_lines
+from penstock_rest.versions import DataVersion
 
 __all__ = [
     "Unsaid",

@@ -12,14 +12,14 @@ import pytest
 
 from penstock.api import JobState
 from penstock.errors import Infeasible
-from penstock.slurm import rest_records as rest
 from penstock.slurm.limits import associations_from_rows, qos_from_rows
 from penstock.slurm.parse import ParseError
 from penstock.slurm.records import accounting_from_rows, site_from_settings
-from penstock.slurm.rest_accounting import association_rows, oversees, qos_rows
-from penstock.slurm.rest_errors import complaint, judged
-from penstock.slurm.rest_site import UNTOLD, settings_of
-from penstock.slurm.rest_values import items
+from penstock_rest import records as rest
+from penstock_rest.accounting import association_rows, oversees, qos_rows
+from penstock_rest.errors import complaint, judged
+from penstock_rest.site import UNTOLD, settings_of
+from penstock_rest.values import items
 from places import FIXTURES
 
 RELEASES = {"24.11": ("v0.0.40", "v0.0.41", "v0.0.42"), "26.05": ("v0.0.42", "v0.0.43", "v0.0.44", "v0.0.45")}

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import ConfigError, OutcomeUnknown, PenstockError, SlurmUnavailable
-from penstock.slurm.rest_errors import RestRefusal, complaint, doubts_token, refuses_token, unreadable
-from penstock.slurm.rest_tokens import Tokens
 from penstock.values.rest_address import RestAddress
+from penstock_rest.errors import RestRefusal, complaint, doubts_token, refuses_token, unreadable
+from penstock_rest.tokens import Tokens
 
 if TYPE_CHECKING:
     import httpx

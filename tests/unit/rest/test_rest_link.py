@@ -10,7 +10,8 @@ import time
 import pytest
 
 from penstock.config import config_of
-from penstock.core.backends import make_backend, why_no_commands
+from penstock.core.backends import make_backend, rest_extension
+from penstock.core.extensions import BACKENDS
 from penstock.errors import (
     ConfigError,
     Infeasible,
@@ -20,11 +21,13 @@ from penstock.errors import (
     SlurmUnavailable,
 )
 from penstock.slurm.budget import BudgetLimits, RequestBudget
-from penstock.slurm.rest import RestBackend
-from penstock.slurm.rest_errors import RestRefusal, error_of
-from penstock.slurm.rest_link import RestLink
-from penstock.slurm.rest_tokens import CommandTokens, FileTokens, read_token
+from penstock.slurm.cli import CliBackend
 from penstock.values.rest_address import RestAddress
+from penstock_rest.backend import RestBackend
+from penstock_rest.errors import RestRefusal, error_of
+from penstock_rest.extension import extension, why_no_commands
+from penstock_rest.link import RestLink
+from penstock_rest.tokens import CommandTokens, FileTokens, read_token
 
 HTML = b"<html><body>502 Bad Gateway</body></html>"
 
@@ -462,3 +465,17 @@ def test_the_backend_that_the_configuration_names(monkeypatch):
     for wrong in ({"url": "ftp://x"}, {"token_file": "/t", "token_command": ["x"]}, {"settings": {"A": [1]}}):
         with pytest.raises(ConfigError, match="rest"):
             configured(**wrong)
+
+
+@pytest.mark.parametrize("lacks", ["find_spec", "entry_points"])
+def test_without_its_distribution_or_httpx_it_says_what_to_install(monkeypatch, lacks):
+    monkeypatch.setattr(f"penstock.core.backends.{lacks}", lambda *_sought, **_by: None if lacks == "find_spec" else ())
+    assert rest_extension() is None
+    said = r"^`slurm\.backend: rest`, but httpx is not installed \(`pip install penstock\[rest\]`\)$"
+    with pytest.raises(ConfigError, match=said):
+        BACKENDS.load("rest")(configured(url="unix:/run/x"))
+
+
+def test_doctor_is_told_how_slurmrestd_is_spoken_to_and_of_other_backends_nothing():
+    assert rest_extension() is extension
+    assert asyncio.run(extension.spoken(CliBackend())) is None

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from penstock.slurm import limits
 from penstock.slurm.privacy import OVERSEERS
-from penstock.slurm.rest_values import amount, flags, member, text
+from penstock_rest.values import amount, flags, member, text
 
 __all__ = ["accrued", "association_rows", "oversees", "qos_rows"]
 

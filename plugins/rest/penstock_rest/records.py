@@ -1,6 +1,6 @@
 """Objects of slurmrestd's JSON as Penstock's values. Pure.
 
-What is read here is written alike by all data versions but for the scalars, which `rest_values` takes in every form. A
+What is read here is written alike by all data versions but for the scalars, which `values` takes in every form. A
 state that is unknown here becomes UNKNOWN; an answer that lacks what it should have is a `ParseError`.
 """
 
@@ -22,7 +22,7 @@ from penstock.slurm.parse import (
     parse_job_state,
     parse_node_state,
 )
-from penstock.slurm.rest_values import amount, count, flags, limit, member, moment, state, text
+from penstock_rest.values import amount, count, flags, limit, member, moment, state, text
 
 __all__ = [
     "accounting_row",

@@ -9,10 +9,10 @@ user, and is refused where not (`NotPermitted`, with the reason): what stands ab
 - allocate: there is one from v0.0.41 (24.05) on, which answers when the nodes are granted
 - merge: slurmctld's release has to be known, and slurmrestd tells its own; the other update is as the commands send it
 - other clusters: slurmrestd speaks for one
-- jobs whose script or options hold what only sbatch understands (`rest_requests`)
-- the settings of the cluster: before v0.0.45 they are not told (`rest_site`)
+- jobs whose script or options hold what only sbatch understands (`requests`)
+- the settings of the cluster: before v0.0.45 they are not told (`site`)
 
-Looking is in `rest_queries`, what is sent in `rest_requests`, reading answers in `rest_records` and `rest_errors`.
+Looking is in `queries`, what is sent in `requests`, reading answers in `records` and `errors`.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ from penstock.errors import (
     OutcomeUnknown,
     PenstockError,
 )
-from penstock.slurm import rest_requests as requests
+from penstock.slurm.base import NotOffered
 from penstock.slurm.budget import SubmissionKind
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.commands import CommandResult, CommandRunner
 from penstock.slurm.queries import checked_name
-from penstock.slurm.rest_errors import judged
-from penstock.slurm.rest_queries import NotOffered, RestQueries
-from penstock.slurm.rest_requests import Unsaid
-from penstock.slurm.rest_values import count, member, text
 from penstock.slurm.submission import checked_variables
 from penstock.values.documents import show
+from penstock_rest import requests
+from penstock_rest.errors import judged
+from penstock_rest.queries import RestQueries
+from penstock_rest.requests import Unsaid
+from penstock_rest.values import count, member, text
 
-__all__ = ["NoCommands", "NotOffered", "RestBackend"]
+__all__ = ["NoCommands", "RestBackend"]
 
 _CLUSTER = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 _DONE = ("already completing or completed", "already finished")

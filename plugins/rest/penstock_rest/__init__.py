@@ -1,0 +1,1 @@
+"""Slurm by slurmrestd, and by its commands for what that lacks."""
