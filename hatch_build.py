@@ -10,7 +10,9 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-# Where the agent looks for it (host/commit.py), in an sdist and in a wheel.
+# Distributions of plugins/, each in the folder of its extra's name.
+BESIDE = ("dashboard", "planning", "pool", "pyslurm", "rest", "site-view")
+# Where the agent looks for the commit (host/commit.py), in an sdist and in a wheel.
 PLACES = {"sdist": "agent/penstock/commit.txt", "wheel": "penstock/commit.txt"}
 
 
@@ -21,11 +23,9 @@ class Dependencies(MetadataHookInterface):
         """Adds the library to what the core needs, and the distributions beside it to what may be installed with it."""
         version = metadata["version"]
         metadata["dependencies"] = [*self.config["dependencies"], f"penstock-dmr=={version}"]
-        beside = {
-            name: [f"penstock-{name}=={version}"] for name in ("dashboard", "planning", "pool", "pyslurm", "rest")
-        }
+        beside = {name: [f"penstock-{name}=={version}"] for name in BESIDE}
         # pyslurm fits one release of Slurm, so it is not for all.
-        every = ["penstock[dashboard,mpi,planning,plot,pool,rest]"]
+        every = ["penstock[dashboard,mpi,planning,plot,pool,rest,site-view]"]
         metadata["optional-dependencies"] = {
             **self.config["extras"],
             **beside,

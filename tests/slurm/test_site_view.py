@@ -17,10 +17,10 @@ from agents import COMMAND
 from conftest import folder_of
 from penstock.errors import NotPermitted, PenstockError
 from penstock.site.look import wire
-from penstock.site.view.looks import Looks
 from penstock.slurm.privacy import Viewer
 from penstock.slurm.queries import CliQueries
 from penstock_lab.cluster import Cluster, ClusterSpec, up
+from penstock_site_view.looks import Looks
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180)]
 

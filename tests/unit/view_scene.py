@@ -9,9 +9,9 @@ from factories import ManualClock, make_job
 
 from penstock.api import License, Node, Partition, Reservation
 from penstock.site.look.client import SharedLook
-from penstock.site.view.looks import Looks
-from penstock.site.view.service import ViewService
 from penstock.slurm.privacy import Privacy
+from penstock_site_view.looks import Looks
+from penstock_site_view.service import ViewService
 
 ME = os.geteuid()
 MINE, OTHERS = make_job(1, "n1", uid=ME), make_job(2, uid=ME + 1, user="bob")

@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.errors import UserError
 from penstock.host.distributions import CommandPlace, beside
-from penstock.values.beside import DASHBOARD, LABORATORY, PLANNING, POOL
+from penstock.values.beside import DASHBOARD, LABORATORY, PLANNING, POOL, SITE_VIEW
 
 __all__ = ["commands", "headings", "missing"]
 
@@ -68,7 +68,7 @@ _OWN: Final[Mapping[str, Mapping[str, tuple[str, str] | str]]] = {
             "penstock.admin.commands.agent:agent",
             "Run the agent until SIGTERM; SIGHUP reloads its configuration.",
         ),
-        "site-view": ("penstock.site.commands.site_view:site_view", "Look at Slurm once for all users of this host."),
+        "site-view": SITE_VIEW,
         "tick": ("penstock.admin.commands.tick:tick", "Do one pass of the agent and end."),
         "pause": ("penstock.admin.commands.pause:pause", "Have the agent do nothing until `penstock resume`."),
         "resume": ("penstock.admin.commands.pause:resume", "Lift pauses: those that were set with these options."),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["DASHBOARD", "LABORATORY", "PLANNING", "POOL"]
+__all__ = ["DASHBOARD", "LABORATORY", "PLANNING", "POOL", "SITE_VIEW"]
 
 POOL: Final = "penstock-pool"
 PLANNING: Final = "penstock-planning"
 DASHBOARD: Final = "penstock-dashboard"
+SITE_VIEW: Final = "penstock-site-view"
 LABORATORY: Final = "penstock-lab"

@@ -21,7 +21,14 @@ from places import PROJECT
 
 AGENT = PROJECT / "agent"
 # Where the packages of each distribution lie.
-BESIDE = ("plugins/dashboard", "plugins/planning", "plugins/pool", "plugins/pyslurm", "plugins/rest")
+BESIDE = (
+    "plugins/dashboard",
+    "plugins/planning",
+    "plugins/pool",
+    "plugins/pyslurm",
+    "plugins/rest",
+    "plugins/site-view",
+)
 HOMES = ("agent", "dmr", "lab", "plugins", *BESIDE, "plugins/portals", "plugins/snakemake-executor")
 OUTSIDE = frozenset(
     [

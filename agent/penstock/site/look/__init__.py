@@ -1,4 +1,4 @@
 """A look at Slurm that all users of a host share: how it is written down, and how it is asked for.
 
-Who takes it, and who is shown what of it, is `penstock.site.view`, the service of `penstock site-view`.
+Who takes it, and who is shown what of it, is `penstock_site_view`, the service of `penstock site-view`.
 """

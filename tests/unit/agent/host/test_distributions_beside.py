@@ -229,7 +229,10 @@ def test_a_section_of_what_is_not_installed_is_named(folder):
         config_of({"pol": {}})
 
 
-@pytest.mark.parametrize(("name", "needs"), [("dashboard", "penstock-dashboard"), ("pool", "penstock-pool")])
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [("dashboard", "penstock-dashboard"), ("pool", "penstock-pool"), ("site-view", "penstock-site-view")],
+)
 def test_a_command_of_what_is_not_installed_says_what_to_install(folder, name, needs):
     done = CliRunner().invoke(cli, [name, "--help"])
     said = f"`penstock {name}` comes with {needs}: install that beside penstock (pip)"

@@ -15,10 +15,10 @@ from view_scene import CLOSED, ME, MINE, NODES, OTHERS, PARTITION, RESERVATION, 
 from penstock.api import License
 from penstock.errors import ConfigError, NotNow, NotPermitted, SlurmUnavailable
 from penstock.site.look import wire
-from penstock.site.view.service import ViewService
 from penstock.slurm.base import Changer
 from penstock.slurm.privacy import Privacy, Viewer
 from penstock.slurm.queries import CliQueries
+from penstock_site_view.service import ViewService
 
 
 def test_one_look_serves_all_and_is_never_older_than_promised(tmp_path):
@@ -155,7 +155,7 @@ def test_where_it_cannot_listen(tmp_path):
 
 def test_it_cannot_reach_what_changes_slurm():
     """Not by what it loads, and not by what it holds."""
-    script = "import sys, penstock.site.view.run, penstock.site.commands.site_view; print(*sys.modules)"
+    script = "import sys, penstock_site_view.run, penstock_site_view.commands.site_view; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     acting = {"penstock.core.executor", "penstock.slurm.cli", "penstock.slurm.submission", "penstock_pyslurm.backend"}
     assert "penstock.slurm.queries" in loaded and not acting & set(loaded)

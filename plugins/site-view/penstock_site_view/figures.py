@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from penstock.core.families import Family, MetricSpec, by, by_one, copied, family, histogram, named, one
-from penstock.site.view.looks import Looks
-from penstock.site.view.service import OUTCOMES, ViewService
 from penstock.slurm.budget import Metered
+from penstock_site_view.looks import Looks
+from penstock_site_view.service import OUTCOMES, ViewService
 
 __all__ = ["METRICS", "families"]
 

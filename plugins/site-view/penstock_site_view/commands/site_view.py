@@ -40,7 +40,7 @@ def site_view(socket: Path, age: float, metrics: str | None) -> None:
     Every user's agent, tick and command on this host then asks it instead of Slurm, and is shown what Slurm would show
     them. It reads, and can change nothing.
     """
-    from penstock.site.view.run import serve
+    from penstock_site_view.run import serve
 
     config = load()
     logs.configure(config.log.level, config.log.format)

@@ -23,11 +23,11 @@ from penstock.host.logs import get_logger
 from penstock.host.owners import first_peers
 from penstock.host.scrape import Scraped
 from penstock.host.scrape import serve as serve_metrics
-from penstock.site.view.figures import families
-from penstock.site.view.looks import Looks
-from penstock.site.view.service import ViewService
 from penstock.slurm.queries import CliQueries
 from penstock.values.backoff import backoff
+from penstock_site_view.figures import families
+from penstock_site_view.looks import Looks
+from penstock_site_view.service import ViewService
 
 __all__ = ["serve"]
 

@@ -24,8 +24,8 @@ from penstock.host.peers import peer_uid, user_of
 from penstock.host.unixdoor import UnixDoor
 from penstock.ipc.limits import RateLimit
 from penstock.site.look import wire
-from penstock.site.view.looks import Looks
 from penstock.slurm.privacy import Viewer
+from penstock_site_view.looks import Looks
 
 __all__ = ["OUTCOMES", "ViewService"]
 
