@@ -21,8 +21,8 @@ fi
 OUT=${1:-dist}
 PYTHON=/usr/bin/python3 # Debian's own: it is what the package will run on
 PLACE=usr/lib/penstock
-EXTRAS=planning,pool # what the command line offers; MPI is the site's own
-BESIDE=(planning pool) # the distributions beside the core that these are
+EXTRAS=dashboard,planning,pool,rest,site-view # what the command line offers; MPI is the site's own
+BESIDE=(dashboard planning pool rest site-view) # the distributions beside the core that these are
 
 # shellcheck source=/dev/null # scripts/own-folder.sh
 . "$SOURCE/scripts/own-folder.sh"
@@ -53,7 +53,7 @@ pip=$work/tools/bin/pip
 wheel=$(ls "$work"/penstock-*.whl)
 library=$(ls "$work"/penstock_dmr-*.whl)
 beside=()
-for name in "${BESIDE[@]}"; do beside+=("$work/penstock_$name"-*.whl); done
+for name in "${BESIDE[@]//-/_}"; do beside+=("$work/penstock_$name"-*.whl); done
 bundle() { "$pip" -q --python "$root/$PLACE/bin/python" install --no-compile --no-warn-script-location "$@"; }
 if [ -n "$LOCK" ]; then
     bundle --require-hashes --no-deps -r "$LOCK"

@@ -3,8 +3,7 @@
 #   release.sh [FOLDER]        into a folder (default: dist), which is empty or not there
 #   release.sh --cut VERSION   sets the version, dates the top section of CHANGELOG.md, commits and tags; builds nothing
 #   release.sh --open VERSION  after that: sets the next version, as 0.3.0.dev0, and begins a section; commits
-# In the folder, of penstock, penstock-dmr, penstock-planning, penstock-pool, penstock-pyslurm, penstock-lab, the plug-in for
-# Snakemake and penstock-portals:
+# In the folder, of penstock, what is beside it in plugins/, penstock-dmr and penstock-lab:
 #   *.tar.gz *.whl         an sdist and a wheel of each
 #   *.deb                  the Debian packages, for the release and the architecture that this runs on
 #   penstock-VERSION+debN.lock.txt   what the Debian package bundles, with hashes (deploy/build-deb.sh --lock)
@@ -74,7 +73,7 @@ open_next() {
 }
 
 build() {
-    local out=$1 work source tools name version extras debs mark
+    local out=$1 work source tools name version extras debs mark ours
     own_folder "$out" # root is going to install what is in it
     out=$(realpath "$out")
     [ -z "$(ls -A "$out")" ] || die "$out is not empty"
@@ -93,7 +92,7 @@ build() {
     "$tools/bin/pip" -q install 'build>=1.2,<2' 'cyclonedx-bom>=7,<8' 'pip-tools>=7.5,<8'
 
     say "sdists and wheels"
-    for name in . dmr lab plugins/{planning,pool,pyslurm,snakemake-executor,portals}; do # a wheel is made of its sdist
+    for name in . dmr lab plugins/{dashboard,planning,pool,pyslurm,rest,site-view,snakemake-executor,portals}; do # a wheel is made of its sdist
         "$tools/bin/python" -m build --outdir "$out" "$source/$name" >"$work/build.log" 2>&1 || {
             tail -n 20 "$work/build.log" >&2
             die "$name could not be built"
@@ -105,12 +104,12 @@ build() {
 
     say "the lock of what the Debian package bundles"
     # Our own packages are not in it: they are built with it.
-    extras=$(sed -n 's/^EXTRAS=\([a-z,]*\).*/\1/p' "$source/deploy/build-deb.sh")
+    ours=(dmr dashboard planning pool rest site-view)
+    extras=$(sed -n 's/^EXTRAS=\([a-z,-]*\).*/\1/p' "$source/deploy/build-deb.sh")
     echo "penstock[$extras]" >"$work/bundled.in"
     (cd "$work" && "$tools/bin/pip-compile" -q --generate-hashes --strip-extras --no-annotate --no-header \
         --no-emit-index-url --no-emit-options --find-links "$out" --unsafe-package penstock \
-        --unsafe-package penstock-dmr --unsafe-package penstock-planning --unsafe-package penstock-pool \
-        --output-file lock.txt bundled.in)
+        "${ours[@]/#/--unsafe-package=penstock-}" --output-file lock.txt bundled.in)
     sed '/^# /d' "$work/lock.txt" >"$out/$version.lock.txt"
 
     say "Debian packages"

@@ -23,14 +23,13 @@ from penstock.cli import cli
 from penstock.host.commit import from_checkout
 from places import PROJECT
 
+BESIDE = ("dashboard", "planning", "pool", "pyslurm", "rest", "site-view")
 SNAKEMAKE = "snakemake-executor-plugin-penstock"
 SOURCES = {
     "penstock": PROJECT,
     "penstock-dmr": PROJECT / "dmr",
     "penstock-lab": PROJECT / "lab",
-    "penstock-planning": PROJECT / "plugins" / "planning",
-    "penstock-pool": PROJECT / "plugins" / "pool",
-    "penstock-pyslurm": PROJECT / "plugins" / "pyslurm",
+    **{f"penstock-{name}": PROJECT / "plugins" / name for name in BESIDE},
     SNAKEMAKE: PROJECT / "plugins" / "snakemake-executor",
     "penstock-portals": PROJECT / "plugins" / "portals",
 }
@@ -73,9 +72,9 @@ def test_what_is_in_them(wheels):
     assert tops(wheels["penstock"]) == {"penstock", "penstock_plugins", "psij-descriptors"}
     assert tops(wheels["penstock-dmr"]) == {"penstock_dmr", "dmr.py"}
     assert tops(wheels["penstock-lab"]) == {"penstock_lab", "penstock_parts"}
-    assert tops(wheels["penstock-planning"]) == {"penstock_planning", "penstock_parts"}
-    assert tops(wheels["penstock-pool"]) == {"penstock_pool", "penstock_parts"}
-    assert tops(wheels["penstock-pyslurm"]) == {"penstock_pyslurm"}
+    for name in BESIDE:
+        found = {"penstock_parts"} if name not in ("pyslurm", "rest") else set()  # back ends are found by entry points
+        assert tops(wheels[f"penstock-{name}"]) == found | {f"penstock_{name.replace('-', '_')}"}
     assert tops(wheels[SNAKEMAKE]) == {"snakemake_executor_plugin_penstock"}
     assert tops(wheels["penstock-portals"]) == {"penstock_portals"}
 
@@ -88,7 +87,7 @@ def test_they_have_one_version_and_ask_for_each_other_by_it(wheels):
     assert {version(wheel) for wheel in wheels.values()} == {__version__}
     assert f"penstock-dmr=={__version__}" in needs(wheels["penstock"])
     assert needs(wheels["penstock-lab"]) == [f"penstock[planning,pool]=={__version__}"]
-    for name in ("penstock-planning", "penstock-pool", "penstock-pyslurm"):
+    for name in (f"penstock-{one}" for one in BESIDE):
         assert f"penstock=={__version__}" in needs(wheels[name])
         assert f"{name}=={__version__}; extra == '{name.removeprefix('penstock-')}'" in every_need(wheels["penstock"])
     assert f"penstock[pool]=={__version__}" in needs(wheels[SNAKEMAKE])
@@ -270,6 +269,8 @@ def until(done: Callable[[], bool], seconds: float = 60.0) -> None:
     ("name", "commands"),
     [
         ("penstock-pool", ("pool",)),
+        ("penstock-dashboard", ("dashboard",)),
+        ("penstock-site-view", ("site-view",)),
         ("penstock-planning", ("slots", "quote", "plan", "hold", "ledger", "select", "bags", "profile", "stage")),
     ],
 )
