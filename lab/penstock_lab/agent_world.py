@@ -262,7 +262,7 @@ class World:
     # -- workflows -----------------------------------------------------------------------------------------------------
 
     async def submit(self, workflow: Workflow, strategy: str) -> int:
-        number = await self.workflows.submit(0, workflow, strategy)
+        number = await self.workflows.submissions.submit(0, workflow, strategy)
         self.pass_at = self.now
         return number
 

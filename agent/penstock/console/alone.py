@@ -60,7 +60,7 @@ def leave(config: Config, unavailable: AgentUnavailable, op: str, arguments: Map
 
 
 def planned_stages(config: Config, unavailable: AgentUnavailable, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What registering these stages would mean; see `WorkflowController.plan`."""
+    """What registering these stages would mean; see `Registrations.plan`."""
     with _own_store(config, unavailable, write=False) as store:
         if (off := off_in(store)) is not None:
             raise refusal(off) from unavailable

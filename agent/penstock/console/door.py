@@ -66,7 +66,7 @@ def left_environment(config: Config) -> Iterator[dict[str, str]]:
 
 
 def plan_stages(config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What registering these stages would mean; see `WorkflowController.plan`. Raises what is wrong with them."""
+    """What registering these stages would mean; see `Registrations.plan`. Raises what is wrong with them."""
     try:
         answer: dict[str, Any] = ask_agent(config, "plan", request)
         return answer

@@ -57,22 +57,8 @@ class WorkflowPart(Part):
             remembers=slurm.min_job_age,
             may_age=rules.may_age,
         )
-        self.controller = WorkflowController(
-            site.reader,
-            site.observer,
-            site.executor,
-            site.store,
-            site.clock,
-            runner,
-            site.waits.model_store,
-            site.wake,
-            site.waits.prepare,
-            rules,
-            config.workflows.core_hour_weight,
-            config.limits.share,
-            None if site.store.path == ":memory:" else Environments(Path(site.store.path).parent),
-            site.waits.past,
-        )
+        environments = None if site.store.path == ":memory:" else Environments(Path(site.store.path).parent)
+        self.controller = WorkflowController(site, runner, rules, environments)
         trial = Trial(site.store, site.observer, site.waits.past, rules)
         self._requests = WorkflowRequests(self.controller, trial, site)
         self._begun = True

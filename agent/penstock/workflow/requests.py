@@ -53,7 +53,7 @@ class WorkflowRequests:
         workflow, strategy = _workflow(request), request.get("strategy")
         if not isinstance(strategy, str):
             raise UserError(f"strategy: must be a text, not {show(strategy)}")
-        return {"run": await self._workflows.submit(uid, workflow, strategy, _environment(request))}
+        return {"run": await self._workflows.submissions.submit(uid, workflow, strategy, _environment(request))}
 
     async def try_(self, uid: int, request: Mapping[str, Any]) -> object:
         """Not for everybody: it tells of all jobs that the agent has seen. Others look for themselves."""
@@ -80,23 +80,24 @@ class WorkflowRequests:
         """What has failed runs again: one stage, or all."""
         self._callers.require_agents_user(uid)
         stage = request.get("stage")
-        self._workflows.retry(_number(request), None if stage is None else str(stage), _environment(request))
+        name = None if stage is None else str(stage)
+        self._workflows.submissions.retry(_number(request), name, _environment(request))
         return None
 
     async def plan(self, uid: int, request: Mapping[str, Any]) -> object:
         """What `guide` would do with these stages, before their jobs are submitted."""
         self._callers.require_served(uid)
-        return await self._workflows.plan(uid, request)
+        return await self._workflows.registrations.plan(uid, request)
 
     async def guide(self, uid: int, request: Mapping[str, Any]) -> object:
         """Jobs that the caller has submitted as stages: the agent releases them in time."""
         self._callers.require_served(uid)
-        return {"run": await self._workflows.register(uid, request)}
+        return {"run": await self._workflows.registrations.register(uid, request)}
 
     async def follow(self, uid: int, request: Mapping[str, Any]) -> object:
         """Jobs that the caller has submitted behind one another, by sbatch's own dependencies."""
         self._callers.require_served(uid)
-        return {"run": await self._workflows.follow(uid, request)}
+        return {"run": await self._workflows.registrations.follow(uid, request)}
 
     async def environment(self, uid: int, _request: Mapping[str, Any]) -> object:
         """The variables by which MPI jobs find the agent."""

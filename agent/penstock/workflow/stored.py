@@ -14,8 +14,9 @@ from penstock.state.schema import UNREADABLE
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.state import Submitter, WorkflowRun
+from penstock.workflow.strategy import KEEPS_PLACE, Rules
 
-__all__ = ["earlier_runs", "latest_runs", "read_latest"]
+__all__ = ["earlier_runs", "latest_runs", "note_rules", "read_latest"]
 
 _EARLIER: Final = 200  # runs of which run times are learned
 _TEXT: Final = 4_000_000  # characters; reading more would keep the agent from its work
@@ -54,3 +55,10 @@ def earlier_runs(store: Store, uid: int) -> Iterator[WorkflowRun]:
         if state:
             with contextlib.suppress(KeyError, TypeError, ValueError, UserError):  # of another release
                 yield run_from_dict(state)
+
+
+def note_rules(store: Store, rules: Rules) -> None:
+    """Keep what a plain chain makes of the site, for the report, which is made without an agent."""
+    known = json.dumps(rules.keeps_place)
+    if store.fact(KEEPS_PLACE) != known:
+        store.remember(KEEPS_PLACE, known)

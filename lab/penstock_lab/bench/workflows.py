@@ -25,6 +25,7 @@ from typing import Any
 import structlog
 
 from penstock.api import Geometry, Job, JobState, Snapshot
+from penstock.config import Config
 from penstock.core.executor import Executor
 from penstock.state.store import Store
 from penstock.values.waits import Estimate, Observation
@@ -132,18 +133,17 @@ async def whole(folder: Path, runs: int, stages: int, strategy: str) -> dict[str
     observer: Any = SimpleNamespace(last=None, min_interval=1.0, want=lambda: None)
     fake: Any = Slurm()
     models: Any = Waits()
-    controller = WorkflowController(
-        fake,
-        observer,
-        Executor(store, clock, fake),
-        store,
-        clock,
-        runner,
-        models,
-        lambda _why: None,
-        _nobody,
-        Rules(),
+    site: Any = SimpleNamespace(
+        config=Config,
+        reader=fake,
+        observer=observer,
+        executor=Executor(store, clock, fake),
+        store=store,
+        clock=clock,
+        waits=SimpleNamespace(model_store=models, prepare=_nobody),
+        wake=lambda _why: None,
     )
+    controller = WorkflowController(site, runner, Rules())
     with store.together():
         for run in started(runner, runs, stages, strategy):
             store.add_run(1, {}, NOW, Submitter.AGENT)

@@ -81,7 +81,7 @@ class VirtualArena:
 
     async def submit(self, workflow: Workflow, strategy: str) -> int:
         """Hand a workflow to the agent."""
-        return await self._app.part(WorkflowPart).controller.submit(0, workflow, strategy)
+        return await self._app.part(WorkflowPart).controller.submissions.submit(0, workflow, strategy)
 
     async def runs(self) -> dict[int, WorkflowRun]:
         """All runs."""

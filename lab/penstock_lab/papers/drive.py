@@ -95,7 +95,9 @@ async def follow(
     try:
         while waiting or app.part(WorkflowPart).controller.runs:
             while waiting and waiting[0].at <= backend.now():
-                numbers.append(await app.part(WorkflowPart).controller.submit(0, waiting.pop(0).workflow, strategy))
+                numbers.append(
+                    await app.part(WorkflowPart).controller.submissions.submit(0, waiting.pop(0).workflow, strategy)
+                )
             await app.loop.one_pass()
             target = app.loop.next_pass() if app.part(WorkflowPart).controller.runs or not waiting else waiting[0].at
             _advance(backend, min(target, waiting[0].at if waiting else math.inf))

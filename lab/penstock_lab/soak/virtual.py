@@ -17,7 +17,7 @@ from unittest import mock
 import psutil
 
 import penstock.resize.running.part
-import penstock.workflow.run.controller
+import penstock.workflow.run.registrations
 from penstock.resize.running.part import MalleablePart
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.part import WorkflowPart
@@ -286,7 +286,7 @@ def soak(
     )
     # The simulated users have no accounts on this machine.
     logins = mock.patch.object(
-        penstock.workflow.run.controller, "login", lambda uid: OWNER if uid == os.geteuid() else str(uid)
+        penstock.workflow.run.registrations, "login", lambda uid: OWNER if uid == os.geteuid() else str(uid)
     )
     with policies, logins:
         return asyncio.run(_soak(folder, seed, hours, tell, episode))

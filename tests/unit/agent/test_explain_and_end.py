@@ -73,7 +73,7 @@ async def test_a_cancelled_workflow_of_jobs_that_never_were_ends(tmp_path):
     await world.boot()
     stage = {"name": "a", "job": 4_000_000, "after": [], "hold": True}
     uid = world.engine.uid_of("alice")
-    number = await world.workflows.register(uid, {"workflow": "w", "strategy": "asa", "stages": [stage]})
+    number = await world.workflows.registrations.register(uid, {"workflow": "w", "strategy": "asa", "stages": [stage]})
     world.workflows.cancel(number, "cancelled by its owner")
     await world.until(lambda: number not in world.workflows.runs, 500)
     assert world.store.runs(live_only=True, submitter=Submitter.OWNER) == []

@@ -44,7 +44,7 @@ class Site:
         world.workflows._accounting._backend.history = history
 
     async def register(self, uid, request):
-        number = await self.world.workflows.register(uid, request)
+        number = await self.world.workflows.registrations.register(uid, request)
         self.world.pass_at = self.world.now
         return number
 
@@ -75,15 +75,15 @@ async def test_what_a_user_may_have_is_said_when_it_is_asked_for(tmp_path):
         (flow("w", jobs[:41]), r"these are 41 jobs that Slurm has not shown yet: at most 40 .*`limits.unseen_of_user`"),
     ):
         for ask in (
-            site.world.workflows.plan,
-            site.world.workflows.register,
+            site.world.workflows.registrations.plan,
+            site.world.workflows.registrations.register,
         ):
             with pytest.raises(UserError, match=text):
                 await ask(site.mallory, request)
     await site.register(site.mallory, flow("v", jobs[:30], 3))
     for ask in (
-        site.world.workflows.plan,
-        site.world.workflows.register,
+        site.world.workflows.registrations.plan,
+        site.world.workflows.registrations.register,
     ):
         with pytest.raises(
             NotNow, match=r"have 30 stages, and would have 60: at most 50 .* Cancel some workflows, wait"

@@ -288,7 +288,7 @@ async def test_a_users_failed_stage_and_an_automatic_pause_are_told_of(tmp_path)
     job = await world.bob.submit(JobSpec("s", "#!/bin/sh\nsleep 5\nexit 3\n", 1, 60))
     uid = world.engine.uid_of("bob")
     stages = [{"name": "s", "job": job, "after": []}]
-    await world.workflows.register(uid, {"workflow": "w", "strategy": "perstage", "stages": stages})
+    await world.workflows.registrations.register(uid, {"workflow": "w", "strategy": "perstage", "stages": stages})
     await world.until(lambda: world.store.messages(), 200)
     (row,) = world.store.messages()
     assert (row["event"]["uid"], row["event"]["details"]["job"]) == (uid, job)

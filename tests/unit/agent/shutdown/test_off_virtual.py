@@ -257,7 +257,7 @@ async def own_jobs(world: World, strategy: str, kept: Kept = Kept.BEGIN) -> tupl
         stages.append({"name": letter, "job": jobs[-1], "after": after, "kept": how.value, "expect": 30.0})
     uid = world.engine.uid_of("alice")
     asked = {"workflow": "w", "strategy": strategy, "stages": stages}
-    return await world.workflows.register(uid, asked), jobs
+    return await world.workflows.registrations.register(uid, asked), jobs
 
 
 def site_of_all(folder, **cluster) -> World:
@@ -389,7 +389,7 @@ async def test_a_stage_that_its_owner_wants_later_is_listed_with_that_time(tmp_p
         {"name": "b", "job": second, "after": ["a"], "kept": "begin", "begin": world.now + 3600},
     ]
     asked = {"workflow": "w", "strategy": "asa", "stages": stages}
-    await world.workflows.register(world.engine.uid_of("alice"), asked)
+    await world.workflows.registrations.register(world.engine.uid_of("alice"), asked)
     await world.until(lambda: world.engine.job(first).state is JobState.RUNNING)
     await turn_off(world, release=True)
     (item,) = [i for i in world.drain.report.items if i.place is ItemState.LEFT]

@@ -86,7 +86,7 @@ def test_python_adds_nothing(monkeypatch):
 async def begun(world: World, text: str = FLOW, strategy: str = "perstage") -> int:
     token = Environments(world.file.parent).leave(VARIABLES)
     flow = submitted_from(parse_workflow(text), "/somewhere", 0o27)
-    number = await world.workflows.submit(0, flow, strategy, token)
+    number = await world.workflows.submissions.submit(0, flow, strategy, token)
     world.pass_at = world.now
     await world.until(lambda: world.submissions()["a"] == 1)
     return number
@@ -123,7 +123,7 @@ async def test_however_a_run_ends_it_is_erased(tmp_path, how):
     if how == "cancelled":
         world.workflows.cancel(number, "by its user")
     if how == "killed":  # after its end was written down, and before more
-        world.workflows._environments = None
+        world.workflows._environments._folder = None
         await world.finish(number)
         assert len(files(tmp_path)) == 1
         world.kill()
@@ -151,14 +151,14 @@ async def test_a_retry_has_that_of_who_retries(tmp_path):
     number = await begun(world, FLOW.replace("sleep 20", "exit 3"))
     await world.finish(number)
     token = Environments(tmp_path).leave({b"AGAIN": b"1"})
-    world.workflows.retry(number, None, token)
+    world.workflows.submissions.retry(number, None, token)
     world.pass_at = world.now
     await world.until(lambda: len(world.engine.records) == 2)
     spec = world.engine.records[max(world.engine.records)].spec
     assert (spec.origin.folder, spec.origin.environment) == ("/somewhere", {"AGAIN": "1"})
     await world.finish(number)
     assert files(tmp_path) == []
-    world.workflows.retry(number)
+    world.workflows.submissions.retry(number)
     world.pass_at = world.now
     await world.until(lambda: len(world.engine.records) == 3)
     assert world.engine.records[max(world.engine.records)].spec.origin is None, "and none of before"

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 from factories import NODES, make_job, make_snapshot
 
 from penstock.api import AccountingRecord, Job, JobState
+from penstock.config import Config
+from penstock.core.executor import Executor
+from penstock.core.observe import Observer
+from penstock.future.past import QueuePast
+from penstock.state.store import Store
 from penstock.values.waits import Estimate
 from penstock.waits.learners.causes import hindrance
 from penstock.workflow.run.instructions import RunStep, SlurmView, tasks_of
@@ -31,6 +37,19 @@ def stage_of(name: str, job: int, after: Iterable[int] = (), kept: Kept = Kept.N
     rest = {key: value for key, value in more.items() if key not in _OWN}
     phase = StagePhase.WAITING if kept else StagePhase.QUEUED
     return StageRun(name, tuple(after), **{"phase": phase, "job": job, "own": own, **rest})
+
+
+def site_of_workflows(
+    reader: Any, observer: Observer, executor: Executor, store: Store, clock: Any, models: Any
+) -> Any:
+    """What a part has of an agent, as far as workflows need it. No expert has anything to say of a wait."""
+
+    async def nobody(_geometries: object) -> bool:
+        return False
+
+    waits = SimpleNamespace(model_store=models, prepare=nobody, past=lambda _look: QueuePast())
+    more = {"config": Config, "waits": waits, "wake": lambda _why: None}
+    return SimpleNamespace(reader=reader, observer=observer, executor=executor, store=store, clock=clock, **more)
 
 
 def with_own(stage: StageRun, **changes: Any) -> StageRun:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from factories import make_job, make_snapshot
-from owned_jobs import RUNNER, look, run_of, seen, stage_of
+from owned_jobs import RUNNER, look, run_of, seen, site_of_workflows, stage_of
 
 from penstock.api import JobState
 from penstock.core.executor import Executor
@@ -49,18 +49,15 @@ class Lossy:
         executor = Executor(store, self.slurm, self.slurm, look=partial(self.observer.look, FRESH))
         models = ModelStore(store, self.slurm.now, partial(make, "asa-default", (2.0, 10.0)), seed=1)
         runner = Runner(accrues=False, ages_from_release=True)
-        parts = (self.slurm, self.observer, executor, store, self.slurm, runner, models)
-        self.flows = WorkflowController(*parts, lambda _why: None, self._nothing, Rules())
+        site = site_of_workflows(self.slurm, self.observer, executor, store, self.slurm, models)
+        self.flows = WorkflowController(site, runner, Rules())
 
     async def _counted(self, name, uid=None):
         self.finds += 1
         return await self.find(name, uid)
 
-    async def _nothing(self, _geometries) -> bool:
-        return False
-
     async def submit(self, flow: Workflow = FLOW) -> None:
-        await self.flows.submit(self.engine.uid_of("alice"), flow, "perstage")
+        await self.flows.submissions.submit(self.engine.uid_of("alice"), flow, "perstage")
 
     async def one(self, seconds: float = 2.0) -> None:
         self.slurm.clock.advance(seconds)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from owned_jobs import site_of_workflows
 
 from penstock.api import FAR, JobSpec, JobState
 from penstock.core.acts import ReleaseJob, SlurmAct
@@ -51,8 +52,9 @@ class World:
         executor = Executor(store, self.slurm, backend, look=partial(self.observer.look, FRESH))
         model_store = ModelStore(store, self.slurm.now, partial(make, "asa-default", (2.0, 10.0)), seed=1)
         self.wakes: list[str] = []
-        known = (backend, self.observer, executor, store, self.slurm, runner, model_store, self.wakes.append)
-        self.flows = WorkflowController(*known, _nobody, Rules())
+        site: Any = site_of_workflows(backend, self.observer, executor, store, self.slurm, model_store)
+        site.wake = self.wakes.append
+        self.flows = WorkflowController(site, runner, Rules())
 
     def _called(self, method: str) -> Fault | None:
         if method in CHANGING:
@@ -70,7 +72,7 @@ class World:
         jobs = [await self.slurm.submit(spec) for _ in range(count)]
         stages = [{"name": f"s{job}", "job": job, "after": [], **kept} for job in jobs]
         uid = self.engine.uid_of("alice")
-        await self.flows.register(uid, {"workflow": "w", "strategy": "perstage", "stages": stages})
+        await self.flows.registrations.register(uid, {"workflow": "w", "strategy": "perstage", "stages": stages})
         return jobs
 
     def to(self, seconds: float) -> None:
@@ -78,11 +80,6 @@ class World:
 
     def held(self) -> dict[int, str]:
         return {number: job.held for number, job in self.engine.jobs.items()}
-
-
-async def _nobody(_geometries: object) -> bool:
-    """No expert has anything to say of a wait."""
-    return False
 
 
 def run(

@@ -161,10 +161,10 @@ async def test_workflows_of_users_own_jobs_go_by_what_slurm_says_of_their_jobs(t
     with pytest.raises(NotPermitted, match="is not one of nobody-of-this-name") as refused:
         await world.app.operations["guide"](uid, request) if uid == ME else await world.app.part(
             WorkflowPart
-        ).controller.register(uid, request)
+        ).controller.registrations.register(uid, request)
     assert refused.value.by_setting, "so that a request that was left is kept until the list lets it in"
     world.app.executor.pause_control.rules = [Rule(partitions=("gpu",))]
-    number = await world.workflows.register(uid, request)
+    number = await world.workflows.registrations.register(uid, request)
     start = world.now
     await world.until(lambda: world.now > start + 60)
     assert world.living()[0].state == "PENDING"
