@@ -251,11 +251,11 @@ class App:
     def _settle_interrupted(self) -> None:
         """What was under way when the agent before this one died. Whoever owns the subject reads back what became of
         it: stages by name, resizes by their phase."""
-        for intent in self.store.open_intents():
+        for intent in self.store.intents.unsettled():
             _log.warning("was under way when the agent died", verb=intent.verb, subject=intent.subject)
             owner = self.owner_of(intent.subject)
             self.auditor.interrupted(intent.verb, intent.subject, owner, intent.payload, intent.id, intent.opened)
-            self.store.settle(intent.id, "interrupted", "read back after the restart", self.clock.now())
+            self.store.intents.settle(intent.id, "interrupted", "read back after the restart", self.clock.now())
 
     def _operations(self, cluster: str) -> Mapping[str, Operation]:
         """What may be asked at the doors, of the agent and of its parts."""

@@ -11,6 +11,7 @@ import math
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,6 +31,7 @@ from penstock.resize.waiting.controller import MoldableController
 from penstock.resize.waiting.part import MoldablePart
 from penstock.shutdown.drain import Drain
 from penstock.shutdown.part import OffPart
+from penstock.state.connection import Holder, StateConnection
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.model import Stage, Workflow
@@ -91,19 +93,19 @@ class Fuse:
             raise Killed
 
 
-class MortalStore(Store):
-    """A store whose process may die before any write; after that nothing is written any more."""
+class MortalConnection(StateConnection):
+    """That of a process which may die before any write; after that nothing is written any more."""
 
-    def __init__(self, path: Path, fuse: Fuse) -> None:
+    def __init__(self, path: Path | str, holder: Holder | None = None, *, shared: bool = False, fuse: Fuse) -> None:
         self.fuse = Fuse()
-        super().__init__(path)
+        super().__init__(path, holder, shared=shared)
         self._db.execute("PRAGMA synchronous=OFF")
         self.fuse = fuse
 
-    def _execute(self, sql: str, args: Sequence[str | float | None] = ()) -> sqlite3.Cursor:
+    def execute(self, sql: str, args: Sequence[str | float | None] = ()) -> sqlite3.Cursor:
         if not sql.lstrip().startswith(("SELECT", "BEGIN")):
             self.fuse.point()
-        return super()._execute(sql, args)
+        return super().execute(sql, args)
 
 
 class MortalBackend(FaultyBackend):
@@ -191,7 +193,7 @@ class World:
             self.config,
             MortalBackend(self.agents, self.fuse, self.failing),
             self.clock,
-            MortalStore(self.file, self.fuse),
+            Store(self.file, connect=partial(MortalConnection, fuse=self.fuse)),
             auditor=self.auditor() if self.auditor is not None else None,
         )
         await self.app.start()
@@ -204,7 +206,7 @@ class World:
     def kill(self) -> None:
         """SIGKILL: nothing is written or asked any more, the file is closed by the kernel."""
         self.fuse.dead = True
-        self.app.store._db.close()
+        self.app.store.connection._db.close()
 
     async def restart(self) -> None:
         self.kill()
@@ -268,7 +270,7 @@ class World:
 
     def run(self, number: int) -> WorkflowRun:
         # Past the store's own methods, which a dead agent can no longer call.
-        (state,) = [s for n, _u, s in self.app.store.runs() if n == number]
+        (state,) = [s for n, _u, s in self.app.store.runs.latest() if n == number]
         return run_from_dict(state)
 
     async def finish(self, number: int, seconds: float = 2000.0) -> WorkflowRun:

@@ -87,7 +87,7 @@ def states(site: SlurmAgent) -> list[str]:
     """The states of all messages."""
     store = Store.read_only(site.folder / "agent" / "penstock.db")
     try:
-        return [m["state"] for m in store.messages()]
+        return [m["state"] for m in store.messages.latest()]
     finally:
         store.close()
 

@@ -19,6 +19,7 @@ from penstock.core.pauses import Pause, PauseControl
 from penstock.resize.running.machine import MalleableJob
 from penstock.resize.waiting.model import MoldableJob, read_shapes
 from penstock.state.schema import MIGRATIONS
+from penstock.state.sizes import FinishedResize
 from penstock.state.store import TICKED, Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
@@ -102,27 +103,31 @@ def fill(store: Store, decisions: int = 30, runs: int = 6) -> Store:
         for i in range(decisions):
             reasons = (Reason("wait", f"a wait of {i} s is expected"), Reason("due", "the stage before ends soon"))
             details: Mapping[str, Any] = {"estimate": i / 7, "job": i}
-            store.record(Decision(Verb.SUBMIT, f"workflow {1 + i % max(runs, 1)}/a{i}", reasons, details), AT + i)
+            store.decisions.record(
+                Decision(Verb.SUBMIT, f"workflow {1 + i % max(runs, 1)}/a{i}", reasons, details), AT + i
+            )
         for number in range(1, runs + 1):
             if number % 5 == 4:
-                store.add_run(0, owners_state(number), AT, Submitter.OWNER)
+                store.runs.add(0, owners_state(number), AT, Submitter.OWNER)
             else:
                 over = number % 3 == 0
-                store.add_run(0, {}, AT)
-                store.save_run(number, workflow_state(number, over=over), AT + 20 if over else None)
-        store.settle(store.intend("submit", "workflow 1/a", {"name": "x"}, AT), "done", "", AT + 1)
-        store.settle(store.intend("submit", "workflow 1/b", {"name": "x"}, AT), "unknown", "no answer", AT + 1)
-        store.intend("release", "workflow 2/b", {"job": 21}, AT)
-        store.save_malleable(70, malleable_state(70), ended=AT + 5)
-        store.save_malleable(71, malleable_state(71))
+                store.runs.add(0, {}, AT)
+                store.runs.save(number, workflow_state(number, over=over), AT + 20 if over else None)
+        store.intents.settle(store.intents.intend("submit", "workflow 1/a", {"name": "x"}, AT), "done", "", AT + 1)
+        store.intents.settle(
+            store.intents.intend("submit", "workflow 1/b", {"name": "x"}, AT), "unknown", "no answer", AT + 1
+        )
+        store.intents.intend("release", "workflow 2/b", {"job": 21}, AT)
+        store.malleable.save(70, malleable_state(70), ended=AT + 5)
+        store.malleable.save(71, malleable_state(71))
         for job, ended in ((80, AT + 5), (81, None)):
-            store.save_moldable(job, 0, MoldableJob(job, 0, read_shapes("2:8h,4:4h")).to_dict(), ended)
+            store.moldable.save(job, 0, MoldableJob(job, 0, read_shapes("2:8h,4:4h")).to_dict(), ended)
         marks = {"accepted": AT, "done": AT + 3.5}
-        store.add_resize(70, 1, "expand", (1, 2), "completed", marks, AT + 4, uid=0, nodes=1)
-        store.add_resize(71, 2, "shrink", (2, 1), "withdrawn", {}, AT + 5, uid=0, nodes=0)
+        store.resizes.add(FinishedResize(70, 1, "expand", (1, 2), "completed", marks, uid=0, nodes=1), AT + 4)
+        store.resizes.add(FinishedResize(71, 2, "shrink", (2, 1), "withdrawn", {}, uid=0, nodes=0), AT + 5)
         for i in range(20):
-            store.add_wait(f"cluster batch normal {i % 3}", 60.0 + i, 50.0 + i, 0, AT + i, 99.5)
-        store.save_learned("queue-watch cluster", {"seen": [1, 2, 3], "at": AT}, AT)
+            store.learning.add_wait(f"cluster batch normal {i % 3}", 60.0 + i, 50.0 + i, 0, AT + i, 99.5)
+        store.learning.save_learned("queue-watch cluster", {"seen": [1, 2, 3], "at": AT}, AT)
         speeds = {
             "version": 1,
             "curve": [[1, 2.0], [2, 1.5]],
@@ -130,15 +135,15 @@ def fill(store: Store, decisions: int = 30, runs: int = 6) -> Store:
             "used": AT,
             "runs": [[70, AT, [[1, 2.0, AT]]]],
         }
-        store.save_learned("speeds 1000 x:1", speeds, AT)
-        store.add_message("stage-failed 1", "mail", Event("k", "stage-failed", AT, "t", "text").to_dict(), AT)
-        store.remember(TICKED, str(AT))
-        store.remember("dmr.port", "41234")
-        store.remember("slurm.submissions", json.dumps([41.5, AT]))
+        store.learning.save_learned("speeds 1000 x:1", speeds, AT)
+        store.messages.add("stage-failed 1", "mail", Event("k", "stage-failed", AT, "t", "text").to_dict(), AT)
+        store.facts.remember(TICKED, str(AT))
+        store.facts.remember("dmr.port", "41234")
+        store.facts.remember("slurm.submissions", json.dumps([41.5, AT]))
         keep_off(store, Off(0, AT, "work on Slurm"))
-        store.remember(HEAD, str(ChainHead(12, "a" * 64)))
+        store.facts.remember(HEAD, str(ChainHead(12, "a" * 64)))
         PauseControl(store).pause(Pause("malleable", None, "batch", 0, AT, "maintenance"))
-        store.post(0, "cancel", {"run": 2}, AT)
+        store.inbox.post(0, "cancel", {"run": 2}, AT)
     return store
 
 

@@ -78,12 +78,12 @@ async def _tick(config: Config, leadership: Leadership) -> Tick:
 async def one_pass(app: App) -> Tick:
     """What a tick does with an agent that has been started."""
     assert app.loop is not None
-    before = app.store.last_decision()
-    app.store.remember(TICKED, str(app.clock.now()))
+    before = app.store.decisions.last()
+    app.store.facts.remember(TICKED, str(app.clock.now()))
     await app.loop.one_pass()
     while app.loop.woken and app.loop.passes < _MOST_PASSES:
         await app.loop.one_pass()
     seen = app.observer.last
-    decisions = tuple(d for d in app.store.decisions_since(before) if d["subject"] != "agent")
+    decisions = tuple(d for d in app.store.decisions.since(before) if d["subject"] != "agent")
     left = len(app.part(WorkflowPart).controller.runs)
     return Tick(True, decisions, seen.problems if seen else (), left)

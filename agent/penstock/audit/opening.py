@@ -32,13 +32,13 @@ def agent_auditor(config: Config, store: Store, now: Callable[[], float]) -> Aud
     trail = _trail(config, folder, now, known_head(store))
     log = SystemLog(trail.path)
     listener: AuditSink = log if log.way else AgentLog()
-    return Auditor(trail, now, listener, on_anchor=lambda head: store.remember(HEAD, str(head)))
+    return Auditor(trail, now, listener, on_anchor=lambda head: store.facts.remember(HEAD, str(head)))
 
 
 def known_head(store: Store) -> ChainHead | None:
     """How far the chain is at least, as the state file has it. Raises StoreError."""
     try:
-        return ChainHead.parse(store.fact(HEAD) or "")
+        return ChainHead.parse(store.facts.get(HEAD) or "")
     except ValueError:
         return None
 

@@ -52,12 +52,12 @@ class Acting:
         logs.configure("error", config.log.format)  # what is done is told by the command itself
         store = self.store
         self._audit = audit = own_auditor(config, slurm.now)
-        for intent in store.open_intents():
+        for intent in store.intents.unsettled():
             if slurm.now() - intent.opened < _ENDED:  # another command may be at it
                 continue
             # Whoever owns the subject looks in Slurm what became of it: everything has a name of its own.
             audit.interrupted(intent.verb, intent.subject, None, intent.payload, intent.id, intent.opened)
-            store.settle(intent.id, "interrupted", "its command was ended", slurm.now())
+            store.intents.settle(intent.id, "interrupted", "its command was ended", slurm.now())
         store.prune(slurm.now() - config.agent.keep)
         executor = Executor(store, slurm, slurm, audit=audit)
         executor.pause_control.rules = config.limits.rules

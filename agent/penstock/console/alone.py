@@ -50,13 +50,13 @@ def leave(config: Config, unavailable: AgentUnavailable, op: str, arguments: Map
     with _own_store(config, unavailable, write=True) as store:
         if op in REFUSED and (off := off_in(store)) is not None:
             raise refusal(off) from unavailable
-        store.post(os.geteuid(), op, arguments, time.time())
+        store.inbox.post(os.geteuid(), op, arguments, time.time())
         if config.agent.serve == "all":  # its agent takes it with its first pass; a tick is no matter of a site
             return
-        last = max(store.instant(name) for name in (TICKED, _HINTED))
+        last = max(store.facts.instant(name) for name in (TICKED, _HINTED))
         if time.time() - last > _RECENT and hint:
             click.echo(f"penstock: {hint}", err=True)
-            store.remember(_HINTED, str(time.time()))
+            store.facts.remember(_HINTED, str(time.time()))
 
 
 def planned_stages(config: Config, unavailable: AgentUnavailable, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def planned_stages(config: Config, unavailable: AgentUnavailable, request: Mappi
         from penstock.workflow.submit.admission import plan, planned, registration, settled, with_waiting
 
         uid, now = os.geteuid(), time.time()
-        left = [payload for _n, _at, _uid, op, payload in store.inbox() if op == "guide"]
+        left = [payload for _n, _at, _uid, op, payload in store.inbox.waiting() if op == "guide"]
         runs = with_waiting(latest_runs(store, uid), left, uid, now)
         asked = settled(runs, registration(request, now))
         return planned(*plan(runs, asked), asked.stages)
@@ -79,10 +79,10 @@ def read(config: Config, unavailable: AgentUnavailable, op: str, arguments: Mapp
     """What the caller's state file says to `status` or `explain`. Raises that no agent answers where one did the work,
     and is gone, unless `last_known` asks for what that knew."""
     with _own_store(config, unavailable, write=False) as store:
-        if not last_known and store.fact(TICKED) is None and not store.inbox() and off_in(store) is None:
+        if not last_known and store.facts.get(TICKED) is None and not store.inbox.waiting() and off_in(store) is None:
             raise unavailable
         if op == "explain":
-            return store.decisions(str(arguments.get("subject", "")))
+            return store.decisions.of(str(arguments.get("subject", "")))
         return _stored_status(store, _since_when(config, unavailable))
 
 
@@ -168,8 +168,8 @@ def _since_when(config: Config, unavailable: AgentUnavailable) -> str:
 
 
 def _stored_status(store: Store, since_when: str) -> dict[str, Any]:
-    waiting = len(store.inbox())
-    ticked = store.instant(TICKED)
+    waiting = len(store.inbox.waiting())
+    ticked = store.facts.instant(TICKED)
     problems = [f"{plural(waiting, 'request')} not taken up before the next `penstock tick`"] if waiting else []
     if (off := off_in(store)) is not None:
         problems.insert(0, str(off))
@@ -179,7 +179,9 @@ def _stored_status(store: Store, since_when: str) -> dict[str, Any]:
         "now": time.time(),
         "problems": problems,
         "paused_until": 0.0,
-        "workflows": [run_to_dict(_readable(store, number, state)) for number, _u, state in store.runs(limit=_SHOWN)],
+        "workflows": [
+            run_to_dict(_readable(store, number, state)) for number, _u, state in store.runs.latest(limit=_SHOWN)
+        ],
         "malleable": [],
         "moldable": [],
         "jobs": [],

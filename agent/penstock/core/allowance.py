@@ -27,8 +27,8 @@ def carry_on(budget: RequestBudget, store: Store, clock: Clock, before: Store | 
     """Go on with what all processes have left, as `store` has it, and write down what this one leaves. `before`: 0.1.0
     has kept it there. Raises `StoreError`."""
     own = _LEFT[SubmissionKind.OWN]
-    if before is not None and store.fact(own) is None and (known := before.fact(own)) is not None:
-        store.remember(own, known)
+    if before is not None and store.facts.get(own) is None and (known := before.facts.get(own)) is not None:
+        store.facts.remember(own, known)
     _recall(budget, store, clock)
 
     @contextmanager
@@ -44,7 +44,7 @@ def carry_on(budget: RequestBudget, store: Store, clock: Clock, before: Store | 
 def _recall(budget: RequestBudget, store: Store, clock: Clock) -> None:
     now, set_back = clock.now(), False
     for kind, fact in _LEFT.items():
-        if (known := store.fact(fact)) is not None:
+        if (known := store.facts.get(fact)) is not None:
             left, at = json.loads(known)
             budget.resume(kind, left, now - at)
             set_back |= now < at
@@ -54,4 +54,4 @@ def _recall(budget: RequestBudget, store: Store, clock: Clock) -> None:
 
 def _keep(budget: RequestBudget, store: Store, clock: Clock) -> None:
     for kind, fact in _LEFT.items():
-        store.remember(fact, json.dumps([budget.submissions(kind), clock.now()]))
+        store.facts.remember(fact, json.dumps([budget.submissions(kind), clock.now()]))

@@ -50,20 +50,20 @@ class AskedCounter:
         return None
 
     def _add(self, hour: int, new: Counter[Purpose]) -> None:
-        counts = Counter(dict(_read(self._store.fact(_key(hour)) or "{}")))
+        counts = Counter(dict(_read(self._store.facts.get(_key(hour)) or "{}")))
         for purpose, count in new.items():
             known = purpose in counts or len(counts) < _MOST
             counts[purpose if known else Purpose(purpose.feature)] += count
         features: dict[str, dict[str, int]] = {}
         for (feature, owner), count in counts.items():
             features.setdefault(feature, {})["" if owner is None else str(owner)] = count
-        self._store.remember(_key(hour), json.dumps(features))
-        self._store.forget_facts(_key(0), _key(hour - _KEEP))
+        self._store.facts.remember(_key(hour), json.dumps(features))
+        self._store.facts.forget(_key(0), _key(hour - _KEEP))
 
 
 def asked_in(store: Store, since: float, until: float) -> tuple[int, Counter[Purpose]]:
     """How many hours between these instants (epoch s) have counts, and these, of whole hours."""
-    hours = store.facts_from(_key(int(since // _HOUR)), _key(int(until // _HOUR)))
+    hours = store.facts.between(_key(int(since // _HOUR)), _key(int(until // _HOUR)))
     counts: Counter[Purpose] = Counter()
     for text in hours.values():
         for purpose, count in _read(text):

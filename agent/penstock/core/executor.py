@@ -215,7 +215,7 @@ class Executor:
 
     def record(self, decision: Decision) -> None:
         """Keep why something is done or left, for `penstock explain`."""
-        self._store.record(decision, self._clock.now())
+        self._store.decisions.record(decision, self._clock.now())
 
     async def cancel(self, job: KnownJob, subject: str, concern: Concern) -> None:
         """End a job: an act like any other, and done whatever is paused. One that is gone is as it was wanted."""
@@ -308,7 +308,7 @@ class Executor:
         """Write down what is about to be done; its number. None where that cannot be done and need not be: who is
         killed then cancels once more, and a job ends once."""
         try:
-            return self._store.intend(act.verb, subject, payload, self._clock.now())
+            return self._store.intents.intend(act.verb, subject, payload, self._clock.now())
         except LeaseLost:
             raise
         except StoreError:
@@ -329,7 +329,7 @@ class Executor:
 
     def _write_down(self) -> None:
         for intent, (state, outcome, at) in list(self._unsettled.items()):
-            self._store.settle(intent, state, outcome, at)
+            self._store.intents.settle(intent, state, outcome, at)
             del self._unsettled[intent]
 
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:

@@ -156,8 +156,8 @@ def of_store(store: Store) -> Iterator[Family]:
     """What was written, and how far predictions of waits were off."""
     yield one(METRICS["store_rows_written_total"], store.written)
     yield one(METRICS["store_errors_total"], store.errors)
-    yield histogram(METRICS["wait_error_seconds"], by_one(store.wait_errors))
-    yield family(METRICS["wait_bounds_total"], by_one(store.bounds_held), by(("yes", "no")))
+    yield histogram(METRICS["wait_error_seconds"], by_one(store.learning.wait_errors))
+    yield family(METRICS["wait_bounds_total"], by_one(store.learning.bounds_held), by(("yes", "no")))
 
 
 def of_backend(backend: Metered) -> Iterator[Family]:

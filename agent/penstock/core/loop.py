@@ -133,7 +133,7 @@ class Loop:
     def _try_to_write(self) -> None:
         """A pass in which there was nothing to write says nothing of the disk. Raises StoreError."""
         for text in (_ROOM, ""):
-            self._store.remember("room", text)
+            self._store.facts.remember("room", text)
 
     async def _let(self, controller: Controller, snapshot: Snapshot) -> None:
         try:
@@ -160,7 +160,7 @@ class Loop:
             _log.error(what, exc_info=error, **more)
 
     def _record(self, decision: Decision) -> None:
-        if self._store.record(decision, self._clock.now()):
+        if self._store.decisions.record(decision, self._clock.now()):
             self._metrics.decided(decision)
             level = _log.debug if decision.verb is Verb.NOTHING else _log.info
             level(decision.verb.value, subject=decision.subject, why="; ".join(r.text for r in decision.reasons))

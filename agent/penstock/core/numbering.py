@@ -66,7 +66,7 @@ class Numbering:
         self._key = f"{_FACT} {cluster}".strip()
         self._mark, self._why = Mark(), ""
         try:
-            known = json.loads(store.fact(self._key) or "{}")
+            known = json.loads(store.facts.get(self._key) or "{}")
             self._mark, self._why = Mark(int(known["number"]), float(known["given"])), str(known["why"])
         except (ValueError, KeyError, TypeError):
             pass
@@ -93,7 +93,7 @@ class Numbering:
             return
         text = json.dumps({"number": self._mark.number, "given": self._mark.given, "why": self._why})
         try:
-            self._store.remember(self._key, text)
+            self._store.facts.remember(self._key, text)
         except StoreError as e:
             _log.warning("the highest job number cannot be written down yet", why=str(e))
         else:

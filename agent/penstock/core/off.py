@@ -73,7 +73,7 @@ def refusal(off: Off) -> LeftAlone:
 
 def off_in(store: Store) -> Off | None:
     """What a state file says; None: it is not off. Raises StoreError."""
-    stored = store.fact(_KEY)
+    stored = store.facts.get(_KEY)
     try:
         return Off.from_dict(json.loads(stored)) if stored else None
     except UNREADABLE as e:
@@ -82,4 +82,4 @@ def off_in(store: Store) -> Off | None:
 
 def keep_off(store: Store, off: Off | None) -> None:
     """Write it down; None: it is on again."""
-    store.remember(_KEY, json.dumps(off.to_dict()) if off else "")
+    store.facts.remember(_KEY, json.dumps(off.to_dict()) if off else "")

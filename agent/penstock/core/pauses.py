@@ -59,7 +59,7 @@ class Pause:
 
 def pauses_in(store: Store) -> tuple[Pause, ...]:
     """What a state file has of pauses."""
-    return tuple(Pause(**p) for p in json.loads(store.fact(_KEY) or "[]"))
+    return tuple(Pause(**p) for p in json.loads(store.facts.get(_KEY) or "[]"))
 
 
 def as_pauses(off: Off | None) -> tuple[Pause, ...]:
@@ -128,7 +128,7 @@ class PauseControl:
 
     def _keep_pauses(self, pauses: tuple[Pause, ...]) -> None:
         if pauses != self._stored[0]:
-            self._store.remember(_KEY, json.dumps([asdict(p) for p in pauses]))
+            self._store.facts.remember(_KEY, json.dumps([asdict(p) for p in pauses]))
         self.pauses, self._stored = pauses, (pauses, self._stored[1])
 
     def _keep_off(self, off: Off | None) -> None:

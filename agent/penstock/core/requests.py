@@ -99,7 +99,7 @@ class AgentRequests:
         subject = str(request.get("subject", ""))
         if self._owner(subject) != uid:
             await self._callers.require_above(uid)
-        return self._store.decisions(subject)
+        return self._store.decisions.of(subject)
 
     async def decisions(self, uid: int, request: Mapping[str, Any]) -> object:
         """The latest ones in order, with their numbers; with `after` only those since that one."""
@@ -107,10 +107,10 @@ class AgentRequests:
         if type(after) is not int or not 0 <= after < 2**63:
             raise UserError(f"after: must be the number of a decision, not {show(after)}")
         if await self._callers.above(uid):
-            return self._store.latest_decisions(after, _DECISIONS)
+            return self._store.decisions.latest(after, _DECISIONS)
         whose: dict[str, bool] = {}
         found: list[dict[str, Any]] = []
-        for decision in reversed(self._store.latest_decisions(after, _LOOKED_THROUGH)):
+        for decision in reversed(self._store.decisions.latest(after, _LOOKED_THROUGH)):
             subject = str(decision["subject"]).partition("/")[0]
             if subject not in whose:
                 whose[subject] = self._owner(subject) == uid

@@ -90,7 +90,7 @@ class DoorsPart(Part):
         """Listen for programs; the port. Running ones know it: after a restart the agent must be where it was."""
         store = self._site.store
         host, _, port = at.rpartition(":")
-        wanted = int(port) or int(store.fact("dmr.port") or 0)
+        wanted = int(port) or int(store.facts.get("dmr.port") or 0)
         for number in [wanted] if int(port) or not wanted else [wanted, 0]:  # 0: the system chooses
             try:
                 bound = await server.listen_tcp(bare(host), number)
@@ -98,7 +98,7 @@ class DoorsPart(Part):
                 failure = e
                 _log.warning("cannot listen for applications", host=host, port=number, why=str(e))
                 continue
-            store.remember("dmr.port", str(bound))
+            store.facts.remember("dmr.port", str(bound))
             return bound
         raise cannot_listen("dmr.listen", f"{host}:{wanted}", failure) from failure
 

@@ -52,12 +52,12 @@ class Inbox:
         """Carry out every request, in the order in which they came; one that cannot be now is kept."""
         decisions: list[Decision] = []
         now = snapshot.taken_at
-        for number, _at, uid, op, payload in self._store.inbox():
+        for number, _at, uid, op, payload in self._store.inbox.waiting():
             failures, again = self._put_off.get(uid, (0, now))
             if op in _STAGES and now < again <= now + _LONGEST:  # else the clock was set back
                 continue  # a later stage of a workflow is not taken before an earlier one
             try:
-                with self._store.taking(number):
+                with self._store.inbox.taking(number):
                     await self._carry_out(op, uid, payload)
             except _NotYet as e:
                 self._put_off[uid] = failures + 1, now + backoff(_FIRST, failures, _LONGEST)

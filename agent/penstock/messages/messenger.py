@@ -79,7 +79,7 @@ class Messenger:
         self.channels: Mapping[str, Channel] = {}
         self.configure(config)
         now = clock.now()
-        for number, channel, state, at, tries, due, event in store.messages_since(now - 3600.0):
+        for number, channel, state, at, tries, due, event in store.messages.since(now - 3600.0):
             letter = Letter(number, channel, Event.from_dict(event), tries, due)
             if state == State.SENT:
                 self.outbox.remember(letter, at)
@@ -107,7 +107,7 @@ class Messenger:
         for channel in self.channels.values():
             if not _takes(channel, event):
                 continue
-            number = self._store.add_message(event.key, channel.name, event.to_dict(), event.at)
+            number = self._store.messages.add(event.key, channel.name, event.to_dict(), event.at)
             if number is None:
                 continue  # told before
             letter = Letter(number, channel.name, event)
@@ -122,7 +122,7 @@ class Messenger:
             self._end(letter, State.DROPPED, "it waited for a day", now)
         while (next_ := self.outbox.take(self.channels, now)) is not None:
             try:
-                there = self._store.settle_message(next_.id, State.SENDING, next_.tries, next_.due, "", now)
+                there = self._store.messages.settle(next_.id, State.SENDING, next_.tries, next_.due, "", now)
             except StoreError:
                 self.outbox.give_back(next_)
                 raise
@@ -141,7 +141,7 @@ class Messenger:
         try:
             if state is State.OPEN:
                 _log.warning("a message was not delivered", **told, why=why, again_in=tried.due - now)
-                self._store.settle_message(letter.id, state, tried.tries, tried.due, why or "", now)
+                self._store.messages.settle(letter.id, state, tried.tries, tried.due, why or "", now)
             else:
                 self._end(tried, state, why or "", now)
         except StoreError as problem:
@@ -153,7 +153,7 @@ class Messenger:
         self.outcomes[letter.channel, "failed" if state is State.UNKNOWN else state.value] += 1
         said = _log.info if state is State.SENT else _log.warning
         said(f"message {state.value}", key=letter.event.key, by=letter.channel, **({"why": why} if why else {}))
-        self._store.settle_message(letter.id, state, letter.tries, letter.due, why, now)
+        self._store.messages.settle(letter.id, state, letter.tries, letter.due, why, now)
 
     # -- in real time --------------------------------------------------------------------------------------------------
 
@@ -193,15 +193,15 @@ class Messenger:
         now = self._clock.now()
         if not self.wants("report"):
             return
-        last = self._store.instant(_REPORTED)
+        last = self._store.facts.instant(_REPORTED)
         if not 0 < last <= now:  # never yet, or the clock was set back
-            self._store.remember(_REPORTED, str(now))
+            self._store.facts.remember(_REPORTED, str(now))
         elif now - last >= _WEEK:
             # It may have to look through much: not in the loop's thread.
             event = await asyncio.to_thread(weekly, Path(self._store.path), max(last, now - 4 * _WEEK), now)
             with self._store.together():
                 self.tell(event)
-                self._store.remember(_REPORTED, str(now))
+                self._store.facts.remember(_REPORTED, str(now))
 
 
 def _takes(channel: Channel, event: Event) -> bool:

@@ -133,7 +133,7 @@ def report_of(store: Store, since: float, until: float) -> PeriodReport:
     terms: list[ChainTerms] = []
     ended: Counter[RunPhase] = Counter()
     idle = wasted = unread = 0.0
-    for state in store.runs_in(since):
+    for state in store.runs.since(since):
         try:
             run = run_from_dict(state)
         except (KeyError, TypeError, ValueError):
@@ -147,7 +147,7 @@ def report_of(store: Store, since: float, until: float) -> PeriodReport:
             idle += sum(stage.idle for stage in run.stages)
             wasted += sum(stage.wasted for stage in run.stages)
     comparison = compared(terms, _keeps_place(store))
-    resizes = store.resizes_in(since, until)
+    resizes = store.resizes.within(since, until)
     done = [r for r in resizes if r["outcome"] == "completed"]
     nodes = {k: sum(r["nodes"] or 0 for r in done if r["kind"] == k) for k in ("expand", "shrink")}
     uncounted = sum(r["nodes"] is None for r in done)
@@ -216,7 +216,7 @@ def _keeps_place(store: Store) -> bool | None:
     """By the site's rules as the agent knew them when a workflow came last; None: it did not, or is of an older
     release."""
     try:
-        found = json.loads(store.fact(KEEPS_PLACE) or "null")
+        found = json.loads(store.facts.get(KEEPS_PLACE) or "null")
     except ValueError:
         return None
     return found if isinstance(found, bool) else None

@@ -208,5 +208,5 @@ class Drain:
             steps = self._steps(run, snapshot, release=release)
             open_ = {job for step in steps if isinstance(job := getattr(step, "job", None), int)}
             yield from of_owned(run, snapshot, open_) if run.owned else of_own(run, me, snapshot, open_)
-        for number, _at, uid, op, payload in self._store.inbox():
+        for number, _at, uid, op, payload in self._store.inbox.waiting():
             yield of_left(number, uid, op, payload, snapshot)

@@ -16,11 +16,12 @@ from penstock.config import DEFAULT, SITE, Config, origins, own_file
 from penstock.errors import ConfigError, StateHeld, StoreError
 from penstock.host.files import open_locked
 from penstock.host.filesystems import is_network, mount_of, unusable
+from penstock.state.connection import Holder
 from penstock.state.lease.files import in_use, published
 from penstock.state.lease.holder import Lease
 from penstock.state.lease.machine import Card
 from penstock.state.ownership import acts_path
-from penstock.state.store import Holder, Store
+from penstock.state.store import Store
 
 __all__ = [
     "DATABASE",

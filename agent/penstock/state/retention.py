@@ -30,12 +30,12 @@ class Retention:
         """Nothing of Slurm's concern, so no decision."""
         now, keep = self._clock.now(), self._keep()
         if self._last is None:
-            self._last = self._store.instant(_PRUNED)
+            self._last = self._store.facts.instant(_PRUNED)
         if keep > 0 and not 0 <= now - self._last < _OFTEN:
             gone = self._store.prune(now - keep)
             if all(rows < AT_ONCE for rows in gone.values()):  # else there is more, for the next pass
                 self._last = now
-                self._store.remember(_PRUNED, str(now))
+                self._store.facts.remember(_PRUNED, str(now))
             if gone:
                 _log.info("forgot what was over", older_than=keep, **gone)
         return []

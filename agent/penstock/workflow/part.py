@@ -77,7 +77,7 @@ class WorkflowPart(Part):
 
     def owner(self, kind: str, number: int) -> int | None:
         """See `Part`."""
-        return self._site.store.owner(number) if kind == "workflow" else None
+        return self._site.store.runs.owner(number) if kind == "workflow" else None
 
     def families(self) -> Iterable[Family]:
         """See `Part`."""

@@ -124,7 +124,7 @@ class WorkflowRequests:
         if uid not in (0, os.geteuid()):
             return []
         live, found = self._workflows.runs, []
-        for number, _owner, text in self._store.run_texts(submitter=Submitter.AGENT, limit=_SHOWN, most_text=_TEXT):
+        for number, _owner, text in self._store.runs.texts(submitter=Submitter.AGENT, limit=_SHOWN, most_text=_TEXT):
             found.append(live.get(number) or run_from_dict(json.loads(text)))
             await pace.after(len(found[-1].stages))
         return _with_older(found, (run for run in live.values() if not run.owned))

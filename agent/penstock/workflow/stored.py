@@ -37,7 +37,7 @@ def read_latest(
     """The same in parts (see `Pace.walk`), with those `at_hand` by their numbers, which need not be read. Raises
     `StoreError`."""
     found = []
-    for number, _uid, text in store.run_texts(submitter=Submitter.OWNER, uid=uid, limit=_CONSIDERED, most_text=_TEXT):
+    for number, _uid, text in store.runs.texts(submitter=Submitter.OWNER, uid=uid, limit=_CONSIDERED, most_text=_TEXT):
         run = at_hand.get(number)
         if run is None:
             try:
@@ -51,7 +51,7 @@ def read_latest(
 
 def earlier_runs(store: Store, uid: int) -> Iterator[WorkflowRun]:
     """The latest runs of a user that the agent has submitted, oldest first."""
-    for _number, _owner, state in store.runs(limit=_EARLIER, submitter=Submitter.AGENT, uid=uid):
+    for _number, _owner, state in store.runs.latest(limit=_EARLIER, submitter=Submitter.AGENT, uid=uid):
         if state:
             with contextlib.suppress(KeyError, TypeError, ValueError, UserError):  # of another release
                 yield run_from_dict(state)
@@ -60,5 +60,5 @@ def earlier_runs(store: Store, uid: int) -> Iterator[WorkflowRun]:
 def note_rules(store: Store, rules: Rules) -> None:
     """Keep what a plain chain makes of the site, for the report, which is made without an agent."""
     known = json.dumps(rules.keeps_place)
-    if store.fact(KEEPS_PLACE) != known:
-        store.remember(KEEPS_PLACE, known)
+    if store.facts.get(KEEPS_PLACE) != known:
+        store.facts.remember(KEEPS_PLACE, known)

@@ -79,14 +79,14 @@ def queue(waiting: int, running: int = 200, nodes: int = 1000) -> Snapshot:
 def fill(path: Path) -> float:
     """Megabytes of a state file with so many geometries, each learned by the default as far as it ever grows."""
     store = Store(path)
-    store._execute("PRAGMA synchronous=OFF")
+    store.connection.execute("PRAGMA synchronous=OFF")
     state = taught("share-mix")[0].to_state()
-    models = ModelStore(store, lambda: 1.0, partial(make, "share-mix", LIVE_ALTERNATIVES))
+    models = ModelStore(store.learning, lambda: 1.0, partial(make, "share-mix", LIVE_ALTERNATIVES))
     with store.together():
         for i in range(GEOMETRIES):
             geometry = Geometry(f"p{i % 10}", "normal", 2 ** (i % 11), 3600, account=f"a{i // 110}", cluster="c")
-            store.save_learned(f"share-mix {models.key(geometry)}", state, 1.0)
-    store._execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            store.learning.save_learned(f"share-mix {models.key(geometry)}", state, 1.0)
+    store.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     store.close()
     return path.stat().st_size / 1e6
 
@@ -102,7 +102,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         rows.append((f"state file with {GEOMETRIES:,} geometries, share-mix", "MB", fill(Path(folder) / "p.db"), 50.0))
         store = Store(Path(folder) / "q.db")
-        models = ModelStore(store, lambda: 1.0, partial(make, "share-mix", LIVE_ALTERNATIVES))
+        models = ModelStore(store.learning, lambda: 1.0, partial(make, "share-mix", LIVE_ALTERNATIVES))
         geometry = Geometry("batch", "normal", 4, 3600)
         for _ in range(60):
             models.observe(geometry, Observation(60.0), models.predict(geometry))

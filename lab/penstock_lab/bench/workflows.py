@@ -146,7 +146,7 @@ async def whole(folder: Path, runs: int, stages: int, strategy: str) -> dict[str
     controller = WorkflowController(site, runner, Rules())
     with store.together():
         for run in started(runner, runs, stages, strategy):
-            store.add_run(1, {}, NOW, Submitter.AGENT)
+            store.runs.add(1, {}, NOW, Submitter.AGENT)
             controller.book.save(run)
     found = {}
     for name, at, ended in (("settle", 290.0, False), ("nothing new", 291.0, False), ("all have ended", 294.0, True)):

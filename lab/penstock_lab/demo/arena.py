@@ -85,7 +85,7 @@ class VirtualArena:
 
     async def runs(self) -> dict[int, WorkflowRun]:
         """All runs."""
-        return {number: run_from_dict(state) for number, _uid, state in self._app.store.runs() if state}
+        return {number: run_from_dict(state) for number, _uid, state in self._app.store.runs.latest() if state}
 
     async def own(self, spec: JobSpec) -> int:
         """Submit as the agent's user."""

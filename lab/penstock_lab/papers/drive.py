@@ -102,7 +102,7 @@ async def follow(
             target = app.loop.next_pass() if app.part(WorkflowPart).controller.runs or not waiting else waiting[0].at
             _advance(backend, min(target, waiting[0].at if waiting else math.inf))
     finally:
-        states = {number: state for number, _uid, state in app.store.runs()}
+        states = {number: state for number, _uid, state in app.store.runs.latest()}
         await app.close()
     return [run_from_dict(states[number]) for number in numbers]
 

@@ -156,7 +156,7 @@ class Storm:
         """The run of that name that the agent has already, as a user sees it by `penstock status`."""
         if not self.world.alive or self.world.fuse.dead:
             return None
-        runs = self.world.app.store.runs(submitter=submitter)
+        runs = self.world.app.store.runs.latest(submitter=submitter)
         for number, _uid, state in runs:
             if state and state["name"] == name:
                 return number

@@ -70,7 +70,7 @@ async def _idle(folder: Path, seed: int, hours: float, tell: Callable[[str], Non
     if world.lives != 1:
         report.wrong.append(f"it was to live once, and lived {world.lives} times")
     report.wrong += world.wrong
-    world.app.store._db.close()
+    world.app.store.connection._db.close()
     return report
 
 

@@ -177,7 +177,7 @@ class _Episodes:
         if not world.alive:
             raise Violated([*wrong, "the agent does not live"])
         store = world.app.store
-        for _n, _uid, state in store.runs():
+        for _n, _uid, state in store.runs.latest():
             run = run_from_dict(state)
             phases[run.name] = (run.phase.value, run.why or "")
             if not run.owned:
@@ -193,7 +193,7 @@ class _Episodes:
         wrong += bounds.nothing_left([r.name for r in await world.backend.reservations()], held_slots, {})
         wrong += invariants.bystanders_untouched(jobs)
         wrong += invariants.journal_closed(
-            [(i.verb, i.subject, i.opened) for i in store.open_intents() if i.state == "open"]
+            [(i.verb, i.subject, i.opened) for i in store.intents.unsettled() if i.state == "open"]
         )
         wrong += invariants.explained(await self._explanations(runs))
         wrong += invariants.memory_flat(self.report.memory, _GROWTH, _LONG)
@@ -268,7 +268,7 @@ async def _soak(
         "most_ms": 1000 * max(world.latencies, default=0.0),
     }
     if world.alive:
-        world.app.store._db.close()
+        world.app.store.connection._db.close()
     return report
 
 

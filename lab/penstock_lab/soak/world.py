@@ -38,7 +38,7 @@ from penstock.state.ownership import ledger_path
 from penstock.state.store import Store
 from penstock.waits.part import WaitsPart
 from penstock.workflow.scripts import read_job_name
-from penstock_lab.agent_world import Fuse, Killed, MortalStore, Program
+from penstock_lab.agent_world import Fuse, Killed, MortalConnection, Program
 from penstock_lab.mock.backend import MockBackend
 from penstock_lab.mock.codec import CHANGING
 from penstock_lab.mock.engine import Engine, made_up_uid
@@ -100,18 +100,19 @@ class Bomb:
         return self._line
 
 
-class SoakStore(MortalStore):
-    """A store on a disk that may be full, or so nearly full that only some writes fail."""
+class SoakConnection(MortalConnection):
+    """On a disk that may be full, or so nearly full that only some writes fail."""
 
-    def __init__(self, path: Path, fuse: Fuse, full: Callable[[], bool]) -> None:
-        self._full = full
-        super().__init__(path, fuse)
+    def __init__(self, path: Path, world: World) -> None:
+        self._world = world
+        super().__init__(path, fuse=world.fuse)
 
-    def _execute(self, sql: str, args: Any = ()) -> Any:
-        if self._full() and not sql.lstrip().startswith(("SELECT", "BEGIN", "ROLLBACK")):
+    def execute(self, sql: str, args: Any = ()) -> Any:
+        full = self._world.draw.random() < self._world.disk_full
+        if full and not sql.lstrip().startswith(("SELECT", "BEGIN", "ROLLBACK")):
             self.errors += 1
             raise StoreError(f"the state file {self.path}: database or disk is full")
-        return super()._execute(sql, args)
+        return super().execute(sql, args)
 
 
 class SoakBackend(FaultyBackend):
@@ -268,18 +269,17 @@ class World:
     async def boot(self) -> None:
         """A new agent over the same file, if Slurm and the disk let it start; else it tries again later."""
         self.fuse = Fuse()
-        backend = SoakBackend(self, self.fuse)
-        store: SoakStore | None = None
+        store: Store | None = None
         try:
             if self._bomb is not None:  # some die while they start
                 self._bomb.fuse = self.fuse
             with self._mortal():
-                store = SoakStore(self.file, self.fuse, lambda: self.draw.random() < self.disk_full)
-                self.app = App(self.config, backend, _Skewed(self), store)
+                store = Store(self.file, connect=lambda path, *_who, **_how: SoakConnection(path, self))
+                self.app = App(self.config, SoakBackend(self, self.fuse), _Skewed(self), store)
                 await self.app.start()
         except (Killed, NotNow, StoreError) as e:
             if store is not None:
-                store._db.close()
+                store.connection._db.close()
             self.counts["starts that failed"] += 1
             self._bomb = None
             self.boot_at = self.now + 20.0
@@ -315,7 +315,7 @@ class World:
         where = f" at {self._bomb.where}" if self._bomb is not None and self._bomb.where else ""
         self._bomb = None
         self.fuse.dead = True
-        self.app.store._db.close()
+        self.app.store.connection._db.close()
         self.alive = False
         self.boot_at = self.now + downtime
         self.counts["kills"] += 1

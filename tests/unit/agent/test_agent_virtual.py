@@ -88,7 +88,7 @@ async def test_what_is_planned_at_one_look_goes_by_the_same_waits(tmp_path, pred
     await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 500\n", 8, 600))
     runs = [await world.submit(chain(21, 22, 23, name=f"w{n}"), "packed") for n in range(5)]
     told = [
-        [r for d in world.store.decisions(f"workflow {number}") for r in d["reasons"] if r[0] == "packed-cut"]
+        [r for d in world.store.decisions.of(f"workflow {number}") for r in d["reasons"] if r[0] == "packed-cut"]
         for number in runs
     ]
     assert len(told[0]) == 1 and all(one == told[0] for one in told)
@@ -175,7 +175,7 @@ async def test_under_load_auto_hides_the_waits_whatever_the_rules_of_the_site(tm
         waits[strategy] = [gap_before(run, i) for i in (1, 2)]
         assert world.submissions() == {"a": 1, "b": 1, "c": 1}
         if strategy == "auto":
-            codes = {code for d in world.store.decisions("workflow 1") for code, _ in d["reasons"]}
+            codes = {code for d in world.store.decisions.of("workflow 1") for code, _ in d["reasons"]}
             assert {"auto-handover", "pinned"} <= codes
     assert sum(waits["auto"]) < sum(waits["perstage"]) / 4, waits
     assert min(waits["perstage"]) > 10, waits
@@ -238,7 +238,7 @@ async def test_a_workflow_wider_than_the_partition_is_refused_with_nothing_submi
     for _ in range(3):
         await world.tick()
     assert world.engine.records == {}
-    assert world.store.runs() == []
+    assert world.store.runs.latest() == []
 
 
 @virtual
@@ -256,7 +256,7 @@ async def test_the_queue_and_slurm_itself_are_asked_what_they_expect(tmp_path):
         assert 100 <= said["queue"] <= 700 and 0 < said["slurm"] <= 700
     assert (await world.finish(number)).phase is RunPhase.COMPLETED
     await world.app.part(WaitsPart).predictions.forecast.close()
-    state = world.store.learned(f"queue-watch {(await world.backend.site()).cluster}")
+    state = world.store.learning.learned(f"queue-watch {(await world.backend.site()).cluster}")
     assert state is not None and state["learner"]["examples"], "its own jobs and those of others teach it"
 
 
@@ -267,17 +267,17 @@ async def test_concurrent_workflows_share_what_is_learned(tmp_path):
     numbers = [await world.submit(chain(30, 31, 32, name=f"w{i}"), "asa") for i in range(3)]
     for number in numbers:
         assert (await world.finish(number)).phase is RunPhase.COMPLETED
-    waits = world.store.waits()
+    waits = world.store.learning.waits()
     assert len(waits) == 9
     (key,) = {w["key"] for w in waits}
     known = parse(key)
     assert known is not None and (known.partition, known.size, known.limit) == ("main", 1, 0)
     assert known.cluster == (await world.backend.site()).cluster
-    rows = world.store._rows("SELECT key FROM learned")
+    rows = world.store.connection.rows("SELECT key FROM learned")
     assert sorted(r["key"] for r in rows) == [f"asa-default common {known.cluster}", f"asa-default {key}"]
-    before = world.store.learned("asa-default main//n2/t0")
+    before = world.store.learning.learned("asa-default main//n2/t0")
     await world.restart()
-    assert world.store.learned("asa-default main//n2/t0") == before
+    assert world.store.learning.learned("asa-default main//n2/t0") == before
 
 
 @virtual
@@ -328,7 +328,7 @@ async def test_an_agent_restarted_at_every_single_pass_still_gets_on(tmp_path):
         await world.restart()
     assert world.run(number).phase is RunPhase.COMPLETED
     assert world.submissions() == {"a": 1, "b": 1, "c": 1}
-    assert len(world.store.waits()) == 3
+    assert len(world.store.learning.waits()) == 3
 
 
 @pytest.mark.parametrize("strategy", ["asa", "auto", "perstage"])
@@ -345,7 +345,7 @@ async def test_an_agent_killed_before_any_write_or_request_submits_each_stage_ex
         blown = world.lives > 1
         assert run.phase is RunPhase.COMPLETED, k
         assert world.submissions() == {"a": 1, "b": 1, "c": 1}, k
-        assert len(world.store.waits()) == 3, k
+        assert len(world.store.learning.waits()) == 3, k
         assert world.living() == []
         world.kill()
         k += 1
@@ -410,13 +410,13 @@ async def test_while_slurm_does_not_answer_nothing_is_done_and_the_reason_is_kep
     before = world.now
     await world.until(lambda: world.now > before + 300)
     assert world.submissions() == {"a": 1}
-    (last,) = world.store.decisions("agent")[-1:]
+    (last,) = world.store.decisions.of("agent")[-1:]
     assert last["verb"] == "hold"
     assert "slurmctld is down" in last["reasons"][0][1]
     assert world.app.observer.looks < 100
     world.app.backend.failing = lambda _method: None
     assert (await world.finish(number)).phase is RunPhase.COMPLETED
-    assert world.store.decisions("agent")[-1]["verb"] == "nothing"
+    assert world.store.decisions.of("agent")[-1]["verb"] == "nothing"
 
 
 @virtual
@@ -460,7 +460,7 @@ async def test_a_run_that_ended_is_finished_in_the_file_whenever_the_agent_is_ki
         before = world.now
         await world.until(lambda w=world, b=before: w.now > b + 15)
         blown = world.lives > 1
-        assert world.store.runs(live_only=True) == [], k
+        assert world.store.runs.latest(live_only=True) == [], k
         assert world.workflows.runs == {}, k
         world.kill()
         k += 1

@@ -16,7 +16,7 @@ from penstock.errors import OutcomeUnknown, SlurmUnavailable, StoreError
 from penstock.state.store import Store
 from penstock.workflow.state import RunPhase
 from penstock_lab import agent_world
-from penstock_lab.agent_world import APP, SITE, WAYS, MortalStore, World, chain, settled, virtual
+from penstock_lab.agent_world import APP, SITE, WAYS, MortalConnection, World, chain, settled, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 
@@ -48,13 +48,13 @@ class Patient(World):
 def disk(monkeypatch):
     the_disk = Disk()
 
-    class OnDisk(MortalStore):
-        def _execute(self, sql, args=()):
+    class OnDisk(MortalConnection):
+        def execute(self, sql, args=()):
             if not sql.lstrip().startswith(("SELECT", "BEGIN", "ROLLBACK")):
                 the_disk.check(self.path)
-            return super()._execute(sql, args)
+            return super().execute(sql, args)
 
-    monkeypatch.setattr(agent_world, "MortalStore", OnDisk)
+    monkeypatch.setattr(agent_world, "MortalConnection", OnDisk)
     return the_disk
 
 
@@ -77,8 +77,8 @@ async def test_whichever_writes_fail_each_stage_is_submitted_once_and_the_file_k
         await world.until(lambda w=world: not w.workflows.runs)
         assert run.phase is RunPhase.COMPLETED, k
         assert world.submissions() == {"a": 1, "b": 1}, k
-        await world.until(lambda w=world: not w.store.open_intents())
-        assert world.store.runs(live_only=True) == [], k
+        await world.until(lambda w=world: not w.store.intents.unsettled())
+        assert world.store.runs.latest(live_only=True) == [], k
         world.kill()
         k += 3
     assert k > 15
@@ -129,19 +129,22 @@ ABOUT = Concern("workflows", os.geteuid())
 
 
 class Unwritable(Store):
-    """A store that cannot be written to while `full`."""
+    """A store whose intents and facts cannot be written while `full`."""
 
     full = False
 
-    def settle(self, *arguments):
-        if self.full:
-            raise StoreError("disk is full")
-        super().settle(*arguments)
+    def __init__(self, path):
+        super().__init__(path)
+        self.intents.settle = self._guarded(self.intents.settle)
+        self.facts.remember = self._guarded(self.facts.remember)
 
-    def remember(self, *arguments):
-        if self.full:
-            raise StoreError("disk is full")
-        super().remember(*arguments)
+    def _guarded(self, write):
+        def guarded(*arguments):
+            if self.full:
+                raise StoreError("disk is full")
+            write(*arguments)
+
+        return guarded
 
 
 def test_what_was_done_is_no_failure_because_the_journal_is_full(tmp_path):
@@ -153,12 +156,12 @@ def test_what_was_done_is_no_failure_because_the_journal_is_full(tmp_path):
         return 7
 
     assert asyncio.run(executor.act(Doing(request), "w", {}, ABOUT)) == 7
-    assert len(store.open_intents()) == 1
+    assert len(store.intents.unsettled()) == 1
     with pytest.raises(StoreError):
         asyncio.run(executor.reconcile(make_snapshot()))
     store.full = False
     asyncio.run(executor.reconcile(make_snapshot()))
-    assert store.open_intents() == []
+    assert store.intents.unsettled() == []
 
 
 @pytest.mark.parametrize("error", [OutcomeUnknown("lost"), SlurmUnavailable("away")])

@@ -160,9 +160,9 @@ async def test_unseen_jobs_are_asked_for_a_bounded_number_of_times_and_given_up_
     assert len(site.asked) == questions, "forgotten"
     assert "accounting answered" in woken, "the last answer is acted on at once, not at the next look"
     for number in (*many, bob):
-        (state,) = [s for n, _u, s in site.world.store.runs(submitter=Submitter.OWNER) if n == number]
+        (state,) = [s for n, _u, s in site.world.store.runs.latest(submitter=Submitter.OWNER) if n == number]
         assert (state["phase"], "asked 5 times" in state["why"]) == (RunPhase.FAILED, True)
-        said = site.world.store.decisions(f"workflow {number}")[-1]["reasons"]
+        said = site.world.store.decisions.of(f"workflow {number}")[-1]["reasons"]
         assert "is neither in the queue nor in accounting" in said[0][1]
 
 
@@ -239,7 +239,7 @@ async def test_a_pass_makes_so_many_changes_for_each_user(tmp_path):
     released = []
 
     async def counted():
-        done = [d for d in world.store.latest_decisions(0, 1000) if d["verb"] == "release"]
+        done = [d for d in world.store.decisions.latest(0, 1000) if d["verb"] == "release"]
         released.append(len(done) - sum(released))
 
     world.each_pass = counted

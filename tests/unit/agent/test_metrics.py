@@ -134,7 +134,7 @@ async def test_resizes_and_messages_are_counted(tmp_path):
     await world.boot()
     program = await world.malleable(seconds=60)
     await world.until(lambda: program.sizes[-1] == 8)
-    await world.until(lambda: world.store.resizes())
+    await world.until(lambda: world.store.resizes.latest())
     seen = values(world)
     assert seen['penstock_resizes_total{kind="expand",outcome="completed"}'] == 1
     assert seen['penstock_nodes_moved_total{kind="expand"}'] == 6
@@ -194,7 +194,7 @@ async def test_resizes_that_an_application_refuses_are_counted_as_abandoned(tmp_
     world = World(tmp_path)
     await world.boot()
     await world.malleable(seconds=60, answers="refuse")
-    await world.until(lambda: world.store.resizes())
+    await world.until(lambda: world.store.resizes.latest())
     seen = values(world)
     assert seen['penstock_resizes_total{kind="expand",outcome="abandoned"}'] == 1
     assert seen['penstock_nodes_moved_total{kind="expand"}'] == seen["penstock_resize_duration_seconds_count"] == 0
@@ -227,16 +227,16 @@ async def test_faults_are_counted_by_part_and_failed_passes_finish_nothing(tmp_p
 
 def test_waits_are_held_against_their_predictions(tmp_path):
     store = Store(tmp_path / "s.db")
-    store.add_wait("k", 100.0, 40.0, 0, 1.0, 90.0)
-    store.add_wait("k", 10.0, 4000.0, 0, 1.0, 90.0)
-    store.add_wait("k", 10.0, 40.0, 1, 1.0, 90.0)  # at most so long: says nothing of the error
-    store.add_wait("k", None, 40.0, 0, 1.0)
-    assert [t.total for t in store.wait_errors.values()] == [60.0, 3990.0]
-    assert dict(store.bounds_held) == {"yes": 1, "no": 1}
+    store.learning.add_wait("k", 100.0, 40.0, 0, 1.0, 90.0)
+    store.learning.add_wait("k", 10.0, 4000.0, 0, 1.0, 90.0)
+    store.learning.add_wait("k", 10.0, 40.0, 1, 1.0, 90.0)  # at most so long: says nothing of the error
+    store.learning.add_wait("k", None, 40.0, 0, 1.0)
+    assert [t.total for t in store.learning.wait_errors.values()] == [60.0, 3990.0]
+    assert dict(store.learning.bounds_held) == {"yes": 1, "no": 1}
     assert store.written == 4 and store.errors == 0
     store.close()
     with pytest.raises(Exception, match="closed"):
-        store.add_wait("k", None, 40.0, 0, 1.0)
+        store.learning.add_wait("k", None, 40.0, 0, 1.0)
     assert store.errors == 1
 
 

@@ -14,6 +14,7 @@ from penstock.errors import UserError
 from penstock.messages.comparison import ChainTerms, Verdict, compared, terms_of
 from penstock.messages.part import MessagesPart
 from penstock.messages.report import PeriodReport, StageStart, as_text, report_of, started, waiting
+from penstock.state.sizes import FinishedResize
 from penstock.state.store import Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.metrics import WaitParts
@@ -155,9 +156,9 @@ def test_what_a_site_makes_of_jobs_that_depend_on_others():
 def test_a_report_has_the_comparison(tmp_path):
     store = Store(tmp_path / "s.db")
     for it in spread(12, lambda n: n % 7):
-        store.save_run(store.add_run(1, run_to_dict(it), 0.0), run_to_dict(it), 900.0)
+        store.runs.save(store.runs.add(1, run_to_dict(it), 0.0), run_to_dict(it), 900.0)
     assert report_of(store, 50.0, 1000.0).comparison.verdict is Verdict.UNKNOWN
-    store.remember(KEEPS_PLACE, "false")
+    store.facts.remember(KEEPS_PLACE, "false")
     found = report_of(store, 50.0, 1000.0)
     assert found.comparison.verdict is Verdict.GAIN
     assert figures(found)["waiting_saved"] == pytest.approx(12 * found.comparison.gain / 3600)
@@ -174,15 +175,15 @@ def test_time_on_hold_is_no_waiting_and_stages_of_another_time_are_not_counted()
 def test_a_report_of_a_state_file(tmp_path):
     store = Store(tmp_path / "s.db")
     for state, finished in ((run_to_dict(run()), 480.0), (run_to_dict(run()), 5.0), ({"version": 99}, 480.0)):
-        store.save_run(store.add_run(1, state, 0.0), state, finished)
+        store.runs.save(store.runs.add(1, state, 0.0), state, finished)
     for finished, outcome, nodes in (
         (100, "completed", 6),
         (200, "refused", 6),
         (300, "completed", None),
         (5, "completed", 9),
     ):
-        store.add_resize(7, 1, "expand", (2, 8), outcome, {}, finished, uid=1, nodes=nodes)
-    store.add_resize(7, 2, "shrink", (8, 4), "completed", {}, 400.0, uid=1, nodes=4)
+        store.resizes.add(FinishedResize(7, 1, "expand", (2, 8), outcome, {}, uid=1, nodes=nodes), finished)
+    store.resizes.add(FinishedResize(7, 2, "shrink", (8, 4), "completed", {}, uid=1, nodes=4), 400.0)
     found = figures(report_of(store, 50.0, 1000.0))
     assert (found["workflows_completed"], found["workflows_unread"]) == (1, 1)
     assert (found["nodes_added"], found["nodes_given_back"], found["resizes_uncounted"]) == (6, 4, 1)
@@ -203,7 +204,7 @@ async def test_what_an_agent_has_done(tmp_path):
     found = report_of(world.store, began, world.now)
     values = figures(found)
     assert values["workflows_completed"] == 1 and values["stages_started"] == 1
-    assert values["nodes_added"] == sum(r["nodes"] for r in world.store.resizes() if r["kind"] == "expand") > 0
+    assert values["nodes_added"] == sum(r["nodes"] for r in world.store.resizes.latest() if r["kind"] == "expand") > 0
     text = as_text(found)
     assert "waiting saved" in text and "no gain seen" in text and "not known, and not claimed" in text
     assert all(figure.how for figure in found.figures)
@@ -233,7 +234,7 @@ async def test_after_a_clock_was_set_back_the_week_begins_anew(tmp_path):
     told: list[str] = []
     world.app.part(MessagesPart).messenger.tell = lambda event: told.append(event.kind)
     now = world.now
-    world.store.remember("messages.reported", str(now + 30 * 86400))
+    world.store.facts.remember("messages.reported", str(now + 30 * 86400))
     for days in (0.0, 6.9, 7.1):
         world.clock.advance_to(now + days * 86400)
         await world.app.part(MessagesPart).messenger._report()

@@ -48,7 +48,7 @@ def test_what_was_left_is_done_once_in_order_and_refusals_are_told(tmp_path):
             raise NotNow("later")
 
     for n in range(1, 6):
-        store.post(5, "guide", {"n": n}, 0.0)
+        store.inbox.post(5, "guide", {"n": n}, 0.0)
     inbox = Inbox(store, dict.fromkeys(LATER, take))
     first = asyncio.run(inbox.reconcile(make_snapshot()))
     assert [(d.subject, d.reasons[0].code) for d in first] == [
@@ -56,10 +56,10 @@ def test_what_was_left_is_done_once_in_order_and_refusals_are_told(tmp_path):
         ("request 2", "refused"),
         ("request 3", "taken"),
     ]
-    assert [row[0] for row in store.inbox()] == [4, 5]
+    assert [row[0] for row in store.inbox.waiting()] == [4, 5]
     asyncio.run(inbox.reconcile(make_snapshot()))
     assert [n for _uid, n in done] == [1, 2, 3, 4, 4, 5]
-    assert store.inbox() == []
+    assert store.inbox.waiting() == []
 
 
 def test_stages_that_the_settings_do_not_allow_are_kept_in_order_and_asked_again(tmp_path):
@@ -75,8 +75,8 @@ def test_stages_that_the_settings_do_not_allow_are_kept_in_order_and_asked_again
         return [(d.subject, d.reasons[0].code) for d in decisions]
 
     for n, op in enumerate(("guide", "guide", "submit"), 1):
-        store.post(5, op, {"n": n}, 0.0)
-    store.post(6, "guide", {"n": 4}, 0.0)
+        store.inbox.post(5, op, {"n": n}, 0.0)
+    store.inbox.post(6, "guide", {"n": 4}, 0.0)
     inbox = Inbox(store, dict.fromkeys(LATER, take))
     allowed.add(6)
     said = [("request 1", "kept"), ("request 3", "refused"), ("request 4", "taken")]
@@ -86,7 +86,7 @@ def test_stages_that_the_settings_do_not_allow_are_kept_in_order_and_asked_again
     allowed.add(5)
     assert look(1029.0) == []
     assert look(1030.0) == [("request 1", "taken"), ("request 2", "taken")]
-    assert [n for _uid, n in asked] == [1, 3, 4, 1, 1, 2] and store.inbox() == []
+    assert [n for _uid, n in asked] == [1, 3, 4, 1, 1, 2] and store.inbox.waiting() == []
 
 
 def test_a_kill_finds_what_was_done_and_the_request_or_neither(tmp_path):
@@ -99,22 +99,22 @@ def test_a_kill_finds_what_was_done_and_the_request_or_neither(tmp_path):
         if at == ["before"]:
             raise Killed
         with store.together():
-            store.add_run(uid, {}, 0.0)
+            store.runs.add(uid, {}, 0.0)
             if at == ["within"]:
                 raise Killed
         if at == ["after"]:
             raise Killed
 
     inbox = Inbox(store, dict.fromkeys(LATER, take))
-    store.post(5, "submit", {}, 0.0)
+    store.inbox.post(5, "submit", {}, 0.0)
     for at[:] in (["before"], ["within"]):
         with pytest.raises(Killed):
             asyncio.run(inbox.reconcile(make_snapshot()))
-        assert (len(store.inbox()), len(store.runs())) == (1, 0)
+        assert (len(store.inbox.waiting()), len(store.runs.latest())) == (1, 0)
     at[:] = ["after"]
     with pytest.raises(Killed):
         asyncio.run(inbox.reconcile(make_snapshot()))
-    assert (len(store.inbox()), len(store.runs())) == (0, 1)
+    assert (len(store.inbox.waiting()), len(store.runs.latest())) == (0, 1)
 
 
 @pytest.mark.parametrize("end", [Killed, OutcomeUnknown])
@@ -137,7 +137,7 @@ def test_a_submission_that_was_interrupted_is_tried_again_by_the_ticks_that_foll
     file = tmp_path / "flow.yaml"
     file.write_text(FLOW)
     payload = {"workflow": {**workflow_to_dict(load_workflow(file, None)), "workdir": "/tmp"}, "strategy": "perstage"}
-    Store(tmp_path / "penstock.db").post(os.geteuid(), "submit", payload, START)
+    Store(tmp_path / "penstock.db").inbox.post(os.geteuid(), "submit", payload, START)
     with monkeypatch.context() as patched, contextlib.suppress(Killed):
         patched.setattr(backend, "submit", interrupted)
         asyncio.run(tick())
@@ -145,7 +145,7 @@ def test_a_submission_that_was_interrupted_is_tried_again_by_the_ticks_that_foll
         backend.clock.advance(60.0)
         done = asyncio.run(tick())
     assert done.left == 0
-    stages = Store(tmp_path / "penstock.db").runs()[0][2]["stages"]
+    stages = Store(tmp_path / "penstock.db").runs.latest()[0][2]["stages"]
     assert [(s["name"], s["phase"], s["attempt"], s["job"]) for s in stages] == [
         ("a", "done", 2, 1),
         ("b", "done", 1, 2),
@@ -157,14 +157,14 @@ def test_a_request_that_took_the_number_of_one_just_done_stays(tmp_path):
 
     async def take(uid, payload):
         with store.together():
-            store.add_run(uid, {}, 0.0)
+            store.runs.add(uid, {}, 0.0)
         if payload.get("first"):  # another command, meanwhile
-            store.post(5, "submit", {}, 0.0)
+            store.inbox.post(5, "submit", {}, 0.0)
 
-    number = store.post(5, "submit", {"first": True}, 0.0)
+    number = store.inbox.post(5, "submit", {"first": True}, 0.0)
     inbox = Inbox(store, dict.fromkeys(LATER, take))
     asyncio.run(inbox.reconcile(make_snapshot()))
-    assert [row[0] for row in store.inbox()] == [number]
+    assert [row[0] for row in store.inbox.waiting()] == [number]
 
 
 def test_a_workflow_goes_through_by_ticks_and_each_does_little(site):

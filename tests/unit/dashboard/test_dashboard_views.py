@@ -15,6 +15,7 @@ from penstock.core.picture import picture_from_dict
 from penstock.errors import UserError
 from penstock.resize.running.machine import MalleableJob
 from penstock.resize.running.part import MalleablePart
+from penstock.state.sizes import FinishedResize
 from penstock.state.store import Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import workflow_to_dict
@@ -51,7 +52,7 @@ class Agent:
         return self.do(self.app.operations[op](uid, request))
 
     def decide(self, subject, text="because"):
-        self.app.store.record(Decision(Verb.SUBMIT, subject, (Reason(text, text),)), self.app.clock.now())
+        self.app.store.decisions.record(Decision(Verb.SUBMIT, subject, (Reason(text, text),)), self.app.clock.now())
 
 
 @pytest.fixture
@@ -138,17 +139,17 @@ def test_sizes_over_time_are_shown_to_whose_they_are(agent):
         me = MalleableJob(number, uid, offer, offer.nodes, started=agent.app.clock.now() - 100)
         if ended is None:
             agent.app.part(MalleablePart).controller.jobs[number] = me
-        agent.app.store.save_malleable(number, me.to_dict(), ended)
+        agent.app.store.malleable.save(number, me.to_dict(), ended)
 
     now = agent.app.clock.now()
     noted(1, agent.alice)
     noted(2, agent.bob)
     noted(3, agent.alice, ended=now - 50)
     noted(4, agent.alice, ended=now - 2 * 86400)
-    add = agent.app.store.add_resize
-    add(1, 1, "expand", (2, 4), "completed", {"done": now - 20}, now - 10)
-    add(1, 0, "expand", (2, 4), "completed", {}, now - 1000)  # of an earlier job of this number
-    add(2, 1, "shrink", (8, 4), "refused", {}, now - 5)
+    add = agent.app.store.resizes.add
+    add(FinishedResize(1, 1, "expand", (2, 4), "completed", {"done": now - 20}), now - 10)
+    add(FinishedResize(1, 0, "expand", (2, 4), "completed", {}), now - 1000)  # of an earlier job of this number
+    add(FinishedResize(2, 1, "shrink", (8, 4), "refused", {}), now - 5)
 
     def told(uid):
         return {one["job"]: one for one in agent.ask(uid, "sizes")}
@@ -167,7 +168,7 @@ def test_a_workflow_that_goes_on_is_shown_however_many_have_begun_after_it(agent
     number = agent.ask(ME, "submit", workflow=workflow_to_dict(flow.workflow), strategy="perstage")["run"]
     over = {**run_to_dict(flow), "phase": "completed"}
     for _ in range(200):
-        agent.app.store.save_run(agent.app.store.add_run(ME, over, 2.0), over, finished=3.0)
+        agent.app.store.runs.save(agent.app.store.runs.add(ME, over, 2.0), over, finished=3.0)
     assert number in agent.app.part(WorkflowPart).controller.runs
     assert number in [run["id"] for run in agent.ask(ME, "status")["workflows"]]
 
@@ -177,8 +178,8 @@ def test_a_users_own_workflow_that_goes_on_is_shown_however_many_have_begun_afte
     number = agent.ask(agent.alice, "guide", workflow="w", strategy="asa", stages=[stage])["run"]
     over = {**run_to_dict(agent.app.part(WorkflowPart).controller.runs[number]), "phase": "completed"}
     for _ in range(200):
-        run = agent.app.store.add_run(agent.alice, over, 2.0, Submitter.OWNER)
-        agent.app.store.save_run(run, {**over, "id": run}, finished=3.0)
+        run = agent.app.store.runs.add(agent.alice, over, 2.0, Submitter.OWNER)
+        agent.app.store.runs.save(run, {**over, "id": run}, finished=3.0)
     for uid in (0, agent.alice):
         assert number in [run["id"] for run in agent.ask(uid, "status")["workflows"]]
     assert agent.ask(agent.bob, "status")["workflows"] == []
@@ -192,7 +193,7 @@ def test_of_many_malleable_jobs_all_that_run_are_shown_and_ones_own_that_have_en
         me = MalleableJob(number, uid, offer, offer.nodes, started=now - 100)
         if ended is None:
             agent.app.part(MalleablePart).controller.jobs[number] = me
-        agent.app.store.save_malleable(number, me.to_dict(), ended)
+        agent.app.store.malleable.save(number, me.to_dict(), ended)
 
     noted(1, agent.alice, ended=now - 99)
     for number in range(2, 47):

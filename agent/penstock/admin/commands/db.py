@@ -180,7 +180,7 @@ def salvage(source: Path, target: Path, as_json: bool, other: str | None = None)
 def _going_on(path: Path) -> list[str]:
     """The workflows that are under way, a line each."""
     with closing(Store.read_only(path)) as store:
-        runs = [run_from_dict(state) for _n, _u, state in store.runs(live_only=True)]
+        runs = [run_from_dict(state) for _n, _u, state in store.runs.latest(live_only=True)]
     jobs = {run.id: ", ".join(map(str, run.jobs())) for run in runs}
     return [
         f"goes on: workflow {run.id} {run.name}" + (f" (jobs {jobs[run.id]})" if jobs[run.id] else "") for run in runs

@@ -369,7 +369,7 @@ def _stored(path: Path) -> tuple[float | None, str]:
         if not is_readable(path):
             return None, ""
         with closing(Store.read_only(path)) as store:
-            at, off = store.instant(TICKED), off_in(store)
+            at, off = store.facts.instant(TICKED), off_in(store)
     except (NotPermitted, StoreError):
         return None, ""
     return (time.time() - at if at else None), str(off or "")

@@ -90,7 +90,7 @@ def list_messages(limit: int, as_json: bool) -> None:
     """
     store = open_state(load())
     try:
-        found = store.messages(limit)
+        found = store.messages.latest(limit)
     finally:
         store.close()
     if as_json:

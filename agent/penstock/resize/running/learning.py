@@ -56,13 +56,13 @@ class Learning(WithTools):
         """Give the policy what was learned before, and have asked which programs run that are not known yet."""
         memory = self._memory
         if memory is not None and memory is not self._recalled:
-            known = self._store.learned_under(_PREFIX)
+            known = self._store.learning.learned_under(_PREFIX)
             readable = {key.removeprefix(_PREFIX): state for key, state in known.items() if state is not None}
             damaged = [key for key, state in known.items() if state is None]
             damaged += [_PREFIX + key for key in memory.recall(readable)]
             for key in damaged:
                 _log.warning("what was learned of a program cannot be read, and is set aside", key=key)
-                self._store.set_aside(key, self._clock.now())
+                self._store.learning.set_aside(key, self._clock.now())
             self._recalled = memory
         unknown = [number for number, me in self._registry.jobs.items() if not me.program]
         if memory is not None and unknown and self._task is None and not self._rest.lasts(self._clock.now()):
@@ -78,9 +78,9 @@ class Learning(WithTools):
             with self._store.together():  # one wait for the disk
                 for key, state in changes.items():
                     if state is None:
-                        self._store.forget_learned(_PREFIX + key)
+                        self._store.learning.forget_learned(_PREFIX + key)
                     else:
-                        self._store.save_learned(_PREFIX + key, state, now)
+                        self._store.learning.save_learned(_PREFIX + key, state, now)
 
     async def close(self) -> None:
         """End the question that is under way."""

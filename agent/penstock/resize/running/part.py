@@ -82,7 +82,7 @@ class MalleablePart(Part):
 
     def owner(self, kind: str, number: int) -> int | None:
         """See `Part`."""
-        stored = self._site.store.malleable_owner
+        stored = self._site.store.malleable.owner
         return self._site.owner_of_job(number, self.controller.jobs, stored) if kind == "job" else None
 
     def growing(self) -> Iterable[int]:

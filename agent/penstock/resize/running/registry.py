@@ -13,6 +13,7 @@ from penstock.host.logs import get_logger
 from penstock.resize.running.caps import WINDOW, NodeMove
 from penstock.resize.running.machine import MalleableJob
 from penstock.resize.running.words import ResizePhase
+from penstock.state.sizes import FinishedResize
 from penstock.state.store import Store
 from penstock.values.tally import Tally
 
@@ -43,13 +44,13 @@ class Registry:
         self.durations = Tally(_DURATIONS)
         self._given_back: dict[str, float] = {}
         self._acted_at = -math.inf
-        for state in store.malleable():
+        for state in store.malleable.live():
             me = MalleableJob.from_dict(state)
             self.jobs[me.job] = me
         # What the agent before this one has moved counts, too.
         since = clock.now() - WINDOW
-        self._moves: deque[NodeMove] = deque(NodeMove(*row) for row in store.moves(since))
-        past = [r["marks"] for r in store.resizes(limit=_REMEMBERED) if r["outcome"] == _COMPLETED]
+        self._moves: deque[NodeMove] = deque(NodeMove(*row) for row in store.resizes.moves(since))
+        past = [r["marks"] for r in store.resizes.latest(limit=_REMEMBERED) if r["outcome"] == _COMPLETED]
         self._costs = deque((c for m in past if (c := _cost(m)) is not None), maxlen=_REMEMBERED)
 
     def cost(self, default: float) -> float:
@@ -85,13 +86,13 @@ class Registry:
             return
         with self._store.together():  # one wait for the disk for a thousand jobs that start at once
             for number in self._unsaved:
-                self._store.save_malleable(number, self.jobs[number].to_dict())
+                self._store.malleable.save(number, self.jobs[number].to_dict())
         self._unsaved.clear()
 
     def _save(self, me: MalleableJob) -> None:
         # What cannot be stored now is stored before anything else is done in the next pass (`flush`).
         self._unsaved.add(me.job)
-        self._store.save_malleable(me.job, me.to_dict())
+        self._store.malleable.save(me.job, me.to_dict())
         self._unsaved.discard(me.job)
 
     def _finished(self, before: MalleableJob, after: MalleableJob) -> None:
@@ -111,9 +112,8 @@ class Registry:
         self._moves.append(NodeMove(now, after.uid, nodes))
         while self._moves[0].at <= now - WINDOW:
             self._moves.popleft()
-        self._store.add_resize(
-            after.job, after.epoch, kind, sizes, outcome, after.marks, now, uid=after.uid, nodes=nodes
-        )
+        resize = FinishedResize(after.job, after.epoch, kind, sizes, outcome, after.marks, after.uid, nodes)
+        self._store.resizes.add(resize, now)
 
     def moves(self) -> list[NodeMove]:
         """The nodes moved within the last hour, with those of the resizes that are under way."""
@@ -131,7 +131,7 @@ class Registry:
         with self._store.together():
             if me.phase is not ResizePhase.IDLE and me.marks.keys() & {"granted", "done"}:
                 self._finished(me, replace(me, note="the job ended"))
-            self._store.save_malleable(number, me.to_dict(), ended=self._clock.now())
+            self._store.malleable.save(number, me.to_dict(), ended=self._clock.now())
         del self.jobs[number]
         self._unsaved.discard(number)
 

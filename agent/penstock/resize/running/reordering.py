@@ -31,7 +31,7 @@ class QueueOrder(WithTools):
         self._store = store
         self._done: dict[int, float] = {}  # by job: when it was submitted
         with suppress(ValueError, KeyError, TypeError):  # a job more is put back twice
-            known = store.learned(_KEY)
+            known = store.learning.learned(_KEY)
             self._done = {int(job): float(submitted) for job, submitted in known["jobs"]} if known else {}
 
     async def keep(self, shown: Snapshot) -> list[Decision]:
@@ -65,4 +65,4 @@ class QueueOrder(WithTools):
         """Raises StoreError."""
         self._done = {n: at for n, at in self._done.items() if (j := shown.jobs.get(n)) is not None and j.submit == at}
         self._done[job.id] = job.submit
-        self._store.save_learned(_KEY, {"jobs": list(self._done.items())}, self._clock.now())
+        self._store.learning.save_learned(_KEY, {"jobs": list(self._done.items())}, self._clock.now())

@@ -35,7 +35,7 @@ class MalleableRequests:
         jobs = self._malleable.jobs
         over = [
             (MalleableJob.from_dict(state), at)
-            for state, at in self._store.ended_malleable(
+            for state, at in self._store.malleable.ended(
                 self._clock.now() - _PERIOD, _JOBS if sees_all else _LOOKED_THROUGH
             )
             if state["job"] not in jobs and (sees_all or state["uid"] == uid)
@@ -43,7 +43,8 @@ class MalleableRequests:
         live = [m for m in jobs.values() if sees_all or m.uid == uid]
         mine: list[tuple[MalleableJob, float | None]] = [*over[-_JOBS:], *((m, None) for m in live)]
         resizes: dict[int, list[dict[str, Any]]] = {}
-        for resize in self._store.resizes(limit=_RESIZES):  # at once: the table may be long, and this is asked often
+        # At once: the table may be long, and this is asked often.
+        for resize in self._store.resizes.latest(limit=_RESIZES):
             resizes.setdefault(resize["job"], []).append(resize)
         return [_sizes(m, at, resizes.get(m.job, [])) for m, at in mine]
 
@@ -53,7 +54,7 @@ class MalleableRequests:
         jobs = {job["job"] for job in told}
         jobs |= {companion["job"] for job in told for companion in job.get("companions", ())}
         jobs |= {job["resizer"] for job in told if job.get("resizer")}
-        past = {"resizes": [r for r in self._store.resizes() if uid in (0, os.geteuid(), r["uid"])]}
+        past = {"resizes": [r for r in self._store.resizes.latest() if uid in (0, os.geteuid(), r["uid"])]}
         return StatusShare({"malleable": told}, past, jobs, self._left_alone(uid))
 
     def _left_alone(self, uid: int) -> Iterator[tuple[str, str, str]]:

@@ -61,7 +61,7 @@ class MoldableController:
         self._checkpoints = checkpoints or Checkpoints()
         self._jobs: dict[int, MoldableJob] = {}
         self._announced: dict[int, MoldableJob] = {}  # no look has shown them yet
-        for state in site.store.moldable():
+        for state in site.store.moldable.live():
             me = MoldableJob.from_dict(state)
             self._jobs[me.job] = me
 
@@ -155,7 +155,7 @@ class MoldableController:
                 self._put(replace(me, restarts=row.restarts, born=row.submit))
 
     def _drop(self, me: MoldableJob) -> None:
-        self._store.save_moldable(me.job, me.uid, me.to_dict(), ended=self._clock.now())
+        self._store.moldable.save(me.job, me.uid, me.to_dict(), ended=self._clock.now())
         del self._jobs[me.job]
 
     def _left_alone(self, row: Job) -> bool:
@@ -290,7 +290,7 @@ class MoldableController:
 
     def _put(self, me: MoldableJob) -> None:
         self._jobs[me.job] = me
-        self._store.save_moldable(me.job, me.uid, me.to_dict())
+        self._store.moldable.save(me.job, me.uid, me.to_dict())
 
 
 def _subject(job: int) -> str:

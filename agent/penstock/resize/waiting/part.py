@@ -37,7 +37,7 @@ class MoldablePart(Part):
 
     def owner(self, kind: str, number: int) -> int | None:
         """See `Part`."""
-        stored = self._site.store.moldable_owner
+        stored = self._site.store.moldable.owner
         return self._site.owner_of_job(number, self.controller.jobs, stored) if kind == "job" else None
 
     def growing(self) -> Iterable[int]:

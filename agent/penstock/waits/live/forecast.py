@@ -78,11 +78,11 @@ class Forecast:
         if self._watch is None:
             return
         try:
-            state = self._store.learned(self._key)
+            state = self._store.learning.learned(self._key)
             if state is not None:
                 self._watch.restore(state)
         except ValueError as error:
-            self._store.set_aside(self._key, self._clock.now())
+            self._store.learning.set_aside(self._key, self._clock.now())
             self._say(self._key, str(error))
 
     def hints(self, geometry: Geometry) -> Hints:
@@ -185,7 +185,7 @@ class Forecast:
     def _save(self) -> None:
         assert self._watch is not None
         self._saved, self._saved_at = self._watch.examples, self._clock.now()
-        self._store.save_learned(self._key, self._watch.to_state(), self._saved_at)
+        self._store.learning.save_learned(self._key, self._watch.to_state(), self._saved_at)
 
     async def close(self) -> None:
         """Finish what is under way and save."""

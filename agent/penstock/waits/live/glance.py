@@ -187,8 +187,8 @@ class WaitGlance:
 
     def _predict(self, geometry: Geometry) -> dict[str, Any]:
         hints, key = self._model_store.hints(geometry), self._model_store.key(geometry)
-        like = neighbours(parse(key) or classify(geometry), self._store.wait_keys(), 1)
-        own = self._store.waits(key, _JUDGED) if like and not like[0][0] else ()
+        like = neighbours(parse(key) or classify(geometry), self._store.learning.wait_keys(), 1)
+        own = self._store.learning.waits(key, _JUDGED) if like and not like[0][0] else ()
         known = bool(like) or "queue" in hints or "slurm" in hints
         _, quantiles = predicted(self._model_store, geometry)
         return {
@@ -207,6 +207,6 @@ class WaitGlance:
             rows = [] if judged is None else judged.rows()
             said = [(r["queue"], r["wait"], r[BOUND]) for r in rows if r["queue"] is not None and r["wait"] is not None]
             known = [(e, w, b) for e, w, b in said if e is not None and w is not None]
-            found = scores(known[-_JUDGED:]) if known else calibration(self._store.waits(None, _JUDGED))
+            found = scores(known[-_JUDGED:]) if known else calibration(self._store.learning.waits(None, _JUDGED))
             self._reliability = {name: found[name] for name in ("predictions", "within_10_min", "bounded", _SHARE)}
         return self._reliability

@@ -37,7 +37,7 @@ async def learn_history(backend: Reader, store: Store, model_store: ModelStore, 
 
     One request. Accounting that is absent or fails is said, and tried again at the next start. Raises nothing of that.
     """
-    known = store.fact(_DONE) is not None
+    known = store.facts.get(_DONE) is not None
     if (known and kept_used(store)) or not period:
         return 0
     try:
@@ -50,9 +50,9 @@ async def learn_history(backend: Reader, store: Store, model_store: ModelStore, 
         keep_used(store, records, clock.now())
         if known:
             return 0
-        store.remember(_DEFAULTS, json.dumps(usual(records)))
+        store.facts.remember(_DEFAULTS, json.dumps(usual(records)))
         count = model_store.import_waits(waits)
-        store.remember(_DONE, f"{count} waits at {clock.now():.0f}")
+        store.facts.remember(_DONE, f"{count} waits at {clock.now():.0f}")
     _log.info("learned from accounting", waits=count, days=round(period / 86400))
     return count
 
@@ -77,7 +77,7 @@ def usual(records: Sequence[AccountingRecord]) -> dict[str, str]:
 def defaults(store: Store) -> Mapping[str, str]:
     """The user's usual `account` and `qos`, as far as they are known."""
     with suppress(ValueError):
-        found = json.loads(store.fact(_DEFAULTS) or "{}")
+        found = json.loads(store.facts.get(_DEFAULTS) or "{}")
         if isinstance(found, dict):
             return {str(k): str(v) for k, v in found.items()}
     return {}
@@ -86,7 +86,7 @@ def defaults(store: Store) -> Mapping[str, str]:
 def known_shares(store: Store) -> tuple[float, Mapping[str, float]] | None:
     """When the user's fair-share factors were asked for last, and what they are by account; None: not yet."""
     with suppress(ValueError, TypeError, AttributeError):
-        at, found = json.loads(store.fact(_SHARES) or "null")
+        at, found = json.loads(store.facts.get(_SHARES) or "null")
         return float(at), {str(k): float(v) for k, v in found.items()}
     return None
 
@@ -114,7 +114,7 @@ class FairShares:
         before = self.shares
         with suppress(PenstockError):
             self.shares = await self._backend.shares()
-            self._store.remember(_SHARES, json.dumps([now, dict(self.shares)]))
+            self._store.facts.remember(_SHARES, json.dumps([now, dict(self.shares)]))
         return self.shares != before
 
 

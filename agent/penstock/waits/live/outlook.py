@@ -51,15 +51,20 @@ class WaitOutlook:
 
     async def answer(self, geometry: Geometry | None) -> dict[str, Any]:
         """What is learned and, of a geometry, what is expected. UserError for one that the cluster cannot run."""
-        told: dict[str, Any] = {"live": True, **survey(self._store), "accuracy": self._accuracy(), "outlook": None}
+        told: dict[str, Any] = {
+            "live": True,
+            **survey(self._store.learning),
+            "accuracy": self._accuracy(),
+            "outlook": None,
+        }
         if geometry is not None:
             geometry = _placed(geometry, await self._observer.look())
             await self._prepare([geometry])
-            told["outlook"] = outlook(self._model_store, self._store, geometry)
+            told["outlook"] = outlook(self._model_store, self._store.learning, geometry)
         return told
 
     def _accuracy(self) -> list[dict[str, Any]]:
-        own = self._store.waits(None, _JUDGED)
+        own = self._store.learning.waits(None, _JUDGED)
         return accuracy(own, self._model_store.common(_ANY).judged, self._judged())
 
 
@@ -102,7 +107,7 @@ def _placed(geometry: Geometry, snapshot: Snapshot) -> Geometry:
 
 def from_store(config: Config, store: Store, geometry: Geometry | None, now: Callable[[], float]) -> dict[str, Any]:
     """What a state file tells by itself."""
-    known = {found for key in store.wait_keys() if (found := parse(key)) is not None}
+    known = {found for key in store.learning.wait_keys() if (found := parse(key)) is not None}
     cluster = min((c.cluster for c in known), default="")
     asa, one_user = config.asa, config.agent.serve == "own"
     shares = known_shares(store)
@@ -114,9 +119,9 @@ def from_store(config: Config, store: Store, geometry: Geometry | None, now: Cal
         one_user=one_user,
     )
     fresh = partial(make, asa.predictor, asa.alternatives or LIVE_ALTERNATIVES, asa.gamma)
-    model_store = ModelStore(store, now, fresh, complete=filled, per_user=asa.shared == "user")
-    judged = accuracy(store.waits(None, _JUDGED), model_store.common(_ANY).judged, _queue_of(store, cluster))
-    told: dict[str, Any] = {**survey(store), "accuracy": judged, "outlook": None}
+    model_store = ModelStore(store.learning, now, fresh, complete=filled, per_user=asa.shared == "user")
+    judged = accuracy(store.learning.waits(None, _JUDGED), model_store.common(_ANY).judged, _queue_of(store, cluster))
+    told: dict[str, Any] = {**survey(store.learning), "accuracy": judged, "outlook": None}
     if geometry is None:
         return told
     if not geometry.partition:
@@ -124,7 +129,7 @@ def from_store(config: Config, store: Store, geometry: Geometry | None, now: Cal
         if len(partitions) > 1:
             raise UserError(f"-p: without an agent the partition must be named ({', '.join(partitions)})")
         geometry = replace(geometry, partition=partitions[0] if partitions else "")
-    told["outlook"] = outlook(model_store, store, geometry)
+    told["outlook"] = outlook(model_store, store.learning, geometry)
     return told
 
 
@@ -132,7 +137,7 @@ def _queue_of(store: Store, cluster: str) -> Judged | None:
     """What was expected of all jobs of the queue, as the agent has saved it last."""
     watch = QueueWatch(QueueLearner())
     with suppress(ValueError):  # the agent says so when it reads it
-        state = store.learned(f"queue-watch {cluster}")
+        state = store.learning.learned(f"queue-watch {cluster}")
         if state is not None:
             watch.restore(state)
             return watch.judged

@@ -57,7 +57,7 @@ class Predictions:
         self.recorder = Recorder(store, clock, _kept_aside)
         self.starts = StartWatch(store, clock, self.recorder.past, self.recorder.knows, _kept_aside)
         self.model_store = ModelStore(
-            store,
+            store.learning,
             clock.now,
             partial(make, asa.predictor, asa.alternatives or LIVE_ALTERNATIVES, asa.gamma),
             say=_kept_aside,

@@ -35,10 +35,10 @@ class Recorder:
         """Take up what was seen of this cluster."""
         self._key = _key(cluster)
         try:
-            if (state := self._store.learned(self._key)) is not None:
+            if (state := self._store.learning.learned(self._key)) is not None:
                 self._past.restore(state)
         except ValueError as error:
-            self._store.set_aside(self._key, self._clock.now())
+            self._store.learning.set_aside(self._key, self._clock.now())
             self._say(self._key, str(error))
 
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
@@ -74,24 +74,24 @@ class Recorder:
 
     def _save(self) -> None:
         self._saved_at = self._clock.now()
-        self._store.save_learned(self._key, self._past.to_state(), self._saved_at)
+        self._store.learning.save_learned(self._key, self._past.to_state(), self._saved_at)
 
 
 def keep_used(store: Store, records: Sequence[AccountingRecord], now: float) -> None:
     """Keep how much of their limits the jobs of accounting have run."""
-    store.save_learned(_USED, {"version": 1, "used": [round(share, 4) for share in used_in(records)]}, now)
+    store.learning.save_learned(_USED, {"version": 1, "used": [round(share, 4) for share in used_in(records)]}, now)
 
 
 def keep_past(store: Store, cluster: str, past: PastRecorder, now: float) -> None:
     """Keep what was seen of a cluster, as the agent would that had watched it."""
-    store.save_learned(_key(cluster), past.to_state(), now)
+    store.learning.save_learned(_key(cluster), past.to_state(), now)
 
 
 def past_in(store: Store, cluster: str, snapshot: Snapshot) -> QueuePast:
     """What a state file knows of a cluster, with the jobs of this look. What cannot be read counts as not there."""
     recorder = PastRecorder()
     try:
-        if (state := store.learned(_key(cluster))) is not None:
+        if (state := store.learning.learned(_key(cluster))) is not None:
             recorder.restore(state)
     except ValueError:
         recorder = PastRecorder()
@@ -101,7 +101,7 @@ def past_in(store: Store, cluster: str, snapshot: Snapshot) -> QueuePast:
 def kept_used(store: Store) -> bool:
     """Whether that was kept, which releases before did not."""
     try:
-        return store.learned(_USED) is not None
+        return store.learning.learned(_USED) is not None
     except ValueError:
         return False
 
@@ -112,7 +112,7 @@ def _key(cluster: str) -> str:
 
 def _used(store: Store) -> tuple[float, ...]:
     try:
-        state = store.learned(_USED)
+        state = store.learning.learned(_USED)
         if state is None or state["version"] != 1:
             return ()
         return tuple(share for share in map(float, state["used"]) if 0 < share <= 1)

@@ -59,10 +59,10 @@ class StartWatch:
         """Take up what was learned of this cluster."""
         self._key = _key(cluster)
         try:
-            if (state := self._store.learned(self._key)) is not None:
+            if (state := self._store.learning.learned(self._key)) is not None:
                 self._misses.restore(state)
         except ValueError as error:
-            self._store.set_aside(self._key, self._clock.now())
+            self._store.learning.set_aside(self._key, self._clock.now())
             self._say(self._key, str(error))
 
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
@@ -113,14 +113,14 @@ class StartWatch:
 
     def _save(self) -> None:
         self._saved_at = self._clock.now()
-        self._store.save_learned(self._key, self._misses.to_state(), self._saved_at)
+        self._store.learning.save_learned(self._key, self._misses.to_state(), self._saved_at)
 
 
 def misses_in(store: Store, cluster: str) -> Misses:
     """What a state file knows of a cluster. What cannot be read counts as not there."""
     misses = Misses()
     with suppress(ValueError):
-        if (state := store.learned(_key(cluster))) is not None:
+        if (state := store.learning.learned(_key(cluster))) is not None:
             misses.restore(state)
     return misses
 

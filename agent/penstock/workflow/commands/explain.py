@@ -71,7 +71,7 @@ def _decided(config: Config, subject: str, *, own: bool = False) -> list[dict[st
     by_commands = []
     if path.exists():
         with closing(Store.read_only(path)) as store:
-            by_commands = store.decisions(subject)
+            by_commands = store.decisions.of(subject)
     try:
         agents = ask_or_read(config, "explain", {"subject": subject}, last_known=True)
     except AgentUnavailable:

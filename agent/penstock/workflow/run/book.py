@@ -36,7 +36,7 @@ class Book:
         self.runs: dict[int, WorkflowRun] = {}
         # Those that were to be ended when the file could not be written, and why it could not.
         self.unwritten: dict[int, str] = {}
-        for number, _uid, state in store.runs(live_only=True):
+        for number, _uid, state in store.runs.latest(live_only=True):
             try:
                 self.runs[number] = run_from_dict(state)
             except (KeyError, TypeError, ValueError):
@@ -47,7 +47,7 @@ class Book:
         before = self.runs.get(run.id)
         if (before is run or before == run) and run.id not in self.unwritten:
             return
-        self._store.save_run(run.id, run_to_dict(run))
+        self._store.runs.save(run.id, run_to_dict(run))
         self.unwritten.pop(run.id, None)
         if before is not None:
             self.misses += max(0, _misses(run) - _misses(before))
@@ -69,7 +69,7 @@ class Book:
     def finish(self, number: int, now: float, *, counted: bool = True) -> WorkflowRun:
         """The run has ended; not `counted`: its stages go on in another."""
         run = self.runs[number]
-        self._store.save_run(number, run_to_dict(run), finished=now)
+        self._store.runs.save(number, run_to_dict(run), finished=now)
         del self.runs[number]
         self.unwritten.pop(number, None)
         self.finished[run.submitter.value, run.phase.value] += counted

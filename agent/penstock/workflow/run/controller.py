@@ -301,9 +301,11 @@ class WorkflowController:
     def _explain(self, run: WorkflowRun, code: str, text: str) -> None:
         """Something about each stage that has a job, and of which nothing is known."""
         for stage in run.stages:
-            if stage.job is not None and not self._store.decisions(subject_of(run, stage.name), limit=1):
+            if stage.job is not None and not self._store.decisions.of(subject_of(run, stage.name), limit=1):
                 reason = Reason(code, f"job {stage.job} {text}")
-                self._store.record(Decision(Verb.ADOPT, subject_of(run, stage.name), (reason,)), self._clock.now())
+                self._store.decisions.record(
+                    Decision(Verb.ADOPT, subject_of(run, stage.name), (reason,)), self._clock.now()
+                )
 
     def _finish(self, number: int, code: str, why: str) -> Decision:
         run = self.runs[number]

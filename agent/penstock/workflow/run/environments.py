@@ -19,7 +19,7 @@ class RunEnvironments:
     def __init__(self, folder: Environments | None, store: Store, book: Book) -> None:
         self._folder, self._store, self._book = folder, store, book
         # Of runs that cannot be read, perhaps of another release: they have not ended.
-        live = ((number, state) for number, _uid, state in store.runs(live_only=True))
+        live = ((number, state) for number, _uid, state in store.runs.latest(live_only=True))
         self._unreadable = {str(state.get("environment")) for number, state in live if number not in book.runs}
 
     def read(self, name: str) -> dict[str, str] | None:
@@ -36,7 +36,7 @@ class RunEnvironments:
     def sweep(self) -> None:
         """Erase the environments of runs that have ended, or of which nothing is known."""
         if self._folder is not None:
-            waiting = {str(payload.get("environment")) for _n, _at, _uid, _op, payload in self._store.inbox()}
+            waiting = {str(payload.get("environment")) for _n, _at, _uid, _op, payload in self._store.inbox.waiting()}
             live = {run.environment for run in self._book.runs.values()}
             self._folder.sweep({*live, *waiting, *self._unreadable})
 

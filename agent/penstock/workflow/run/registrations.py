@@ -70,10 +70,10 @@ class Registrations:
         with self._book.together():
             if run is None:
                 note_rules(self._store, self._rules)
-                number = self._store.add_run(uid, {}, now, Submitter.OWNER)
+                number = self._store.runs.add(uid, {}, now, Submitter.OWNER)
                 run = asked.begun(number, uid, login(uid), now, made)
                 if made.reasons:
-                    self._store.record(Decision(Verb.NOTHING, subject_of(run), made.reasons), now)
+                    self._store.decisions.record(Decision(Verb.NOTHING, subject_of(run), made.reasons), now)
             run = admit(run, asked.stages, earlier=[known[n] for n in sorted(known)])
             if asked.more is not None:
                 run = replace(run, open_until=now + asked.more if asked.more else None)
@@ -101,7 +101,7 @@ class Registrations:
         with self._book.together():
             run, begun = found.run, found.run is None
             if run is None:
-                run = found.begun(self._store.add_run(uid, {}, now, Submitter.OWNER), uid, login(uid), now)
+                run = found.begun(self._store.runs.add(uid, {}, now, Submitter.OWNER), uid, login(uid), now)
             run = admit(run, found.stages, earlier=earlier)
             self._book.save(run)
             for other in found.gone:
@@ -109,10 +109,10 @@ class Registrations:
                 self._book.save(replace(other, stages=(), units=(), phase=RunPhase.COMPLETED, why=why))
                 self._absorbed(other.id)
             if begun:
-                self._store.record(Decision(Verb.NOTHING, subject_of(run), begun_because()), now)
+                self._store.decisions.record(Decision(Verb.NOTHING, subject_of(run), begun_because()), now)
             for stage in found.stages:
                 reasons = followed_because(run, stage, found.gone)
-                self._store.record(Decision(Verb.ADOPT, subject_of(run, stage.name), reasons), now)
+                self._store.decisions.record(Decision(Verb.ADOPT, subject_of(run, stage.name), reasons), now)
         self._wake(f"workflow {run.id} has new jobs")
         self._observer.want()
         return run.id

@@ -77,7 +77,7 @@ class Submissions:
         try:
             with self._book.together():
                 note_rules(self._store, self._rules)
-                number = self._store.add_run(uid, {}, now, Submitter.AGENT)
+                number = self._store.runs.add(uid, {}, now, Submitter.AGENT)
                 run = self._runner.start(
                     number,
                     workflow,
@@ -90,7 +90,7 @@ class Submissions:
                 )
                 self._book.save(self._environments.kept(run, environment))
                 if plan.reasons:
-                    self._store.record(Decision(Verb.NOTHING, subject_of(run), plan.reasons), now)
+                    self._store.decisions.record(Decision(Verb.NOTHING, subject_of(run), plan.reasons), now)
         finally:
             self._environments.sweep()
         self._wake(f"workflow {number} was submitted")
@@ -101,7 +101,7 @@ class Submissions:
         `UserError` while it still runs."""
         run = self._book.runs.get(number)
         if run is None:
-            stored = [state for n, _uid, state in self._store.runs() if n == number]
+            stored = [state for n, _uid, state in self._store.runs.latest() if n == number]
             if not stored:
                 raise NotFound(f"there is no workflow {number}")
             run = run_from_dict(stored[0])

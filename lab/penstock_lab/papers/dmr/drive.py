@@ -109,7 +109,7 @@ class Outcome:
     """What became of a workload: its jobs, and what the agent did.
 
     `curve` ends when the last job has ended.
-    `resizes` are the agent's own records of them (`Store.resizes`).
+    `resizes` are the agent's own records of them (`ResizeTable.latest`).
     """
 
     ran: Sequence[Ran]
@@ -221,7 +221,7 @@ class _World:
             start, end = job.start + self._site.launch, job.end - self._site.clear
             held = job.node_seconds - self._site.clear * job.num_nodes
             ran.append(Ran(name, self._entries[name].malleable, job.submit, start, end, held))
-        return Outcome(ran, self._curve, self._actions, self.app.store.resizes(limit=1_000_000))
+        return Outcome(ran, self._curve, self._actions, self.app.store.resizes.latest(limit=1_000_000))
 
     @property
     def over(self) -> bool:

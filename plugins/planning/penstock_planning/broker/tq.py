@@ -62,14 +62,14 @@ class Expectations:
         self._store = state or Store(":memory:")
         if state is not None:
             with suppress(ValueError, StoreError):
-                learned = state.learned(f"queue-watch {view.cluster}")
+                learned = state.learning.learned(f"queue-watch {view.cluster}")
                 if learned is not None:
                     self._watch.restore(learned)
         self._watch.see(view.snapshot)
         self._filled = partial(complete, cluster=view.cluster, usual=self.usual, shares=shares, one_user=True)
         fresh = partial(make, config.asa.predictor, config.asa.alternatives or LIVE_ALTERNATIVES, config.asa.gamma)
         self._model_store = ModelStore(
-            self._store,
+            self._store.learning,
             view.backend.now,
             fresh,
             complete=self._filled,
@@ -210,7 +210,7 @@ def _learned_of(config: Config, cluster: str) -> Store | None:
         store = Store.read_only(path)
     except (NotPermitted, StoreError):
         return None
-    if any((known := parse(key)) is not None and known.cluster == cluster for key in store.wait_keys()):
+    if any((known := parse(key)) is not None and known.cluster == cluster for key in store.learning.wait_keys()):
         return store
     store.close()
     return None

@@ -265,10 +265,10 @@ async def test_whenever_the_agent_dies_no_act_is_without_a_record(tmp_path):
                 number = await world.submit(chain(10, 10), "perstage")
             except BaseException:  # killed while it took the workflow
                 await world.restart()
-                number = next((n for n, _u, _s in world.store.runs()), None)
+                number = next((n for n, _u, _s in world.store.runs.latest()), None)
         await world.finish(number)
         told_of = {r.details.get("intent") for r in written(tmp_path / f"a{at}") if r.kind is RecordKind.ACT}
-        tried = {row["id"] for row in world.store._rows("SELECT id FROM intents")}
+        tried = {row["id"] for row in world.store.connection.rows("SELECT id FROM intents")}
         assert tried == told_of, at
         assert not verify(tmp_path / f"a{at}", []).findings
 
@@ -285,7 +285,7 @@ async def test_on_a_full_disk_nothing_is_done_for_others_until_there_is_room(tmp
     before = world.passes
     await world.until(lambda: world.passes > before + 30)
     assert world.resizers() == [], "nothing was done"
-    assert world.store._rows("SELECT * FROM intents") == []
+    assert world.store.connection.rows("SELECT * FROM intents") == []
     assert any("No space left" in text for text in world.app.troubles())
     filler.unlink()
     await world.until(lambda: len(job.sizes) > 1)

@@ -191,8 +191,8 @@ def test_what_a_user_s_own_command_does_is_in_that_user_s_trail(tmp_path):
 
     job = asyncio.run(command())
     store = open_acts(config)
-    store.intend("cancel", "bag 1", {"job": job}, 1e9 - 7200)  # a command that was killed
-    store.intend("cancel", "bag 2", {"job": job}, 1e9 - 60)  # one that may be at it still
+    store.intents.intend("cancel", "bag 1", {"job": job}, 1e9 - 7200)  # a command that was killed
+    store.intents.intend("cancel", "bag 2", {"job": job}, 1e9 - 60)  # one that may be at it still
     store.close()
     asyncio.run(command())
     there = [record for _entry, record in records(tmp_path / "state", RecordFilter(uid=os.geteuid()), 0).entries][1:]
@@ -206,9 +206,9 @@ def test_what_a_user_s_own_command_does_is_in_that_user_s_trail(tmp_path):
     assert not verify(tmp_path / "state", []).findings
     with closing(open_acts(config)) as store:
         # Killed once more before it was settled: the trail has it already, and does not get it twice.
-        store._db.execute("UPDATE intents SET state='open' WHERE state='interrupted'")
+        store.connection._db.execute("UPDATE intents SET state='open' WHERE state='interrupted'")
     asyncio.run(command())
     again = [record for _entry, record in records(tmp_path / "state", RecordFilter(uid=os.geteuid()), 0).entries]
     assert sum(record.outcome.value == "interrupted" for record in again) == 1
     with closing(open_acts(config)) as store:
-        assert [(i.subject, i.state) for i in store.open_intents()] == [("bag 2", "open")]
+        assert [(i.subject, i.state) for i in store.intents.unsettled()] == [("bag 2", "open")]

@@ -87,11 +87,11 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "state").mkdir()
     store = Store(tmp_path / "state" / "penstock.db")
     for _ in range(6):
-        store.add_run(os.geteuid(), {}, 0.0, Submitter.OWNER)
-    store.add_run(os.geteuid(), run_to_dict(BROKEN), 0.0, Submitter.OWNER)
+        store.runs.add(os.geteuid(), {}, 0.0, Submitter.OWNER)
+    store.runs.add(os.geteuid(), run_to_dict(BROKEN), 0.0, Submitter.OWNER)
     with store.together():
-        store._execute("DELETE FROM runs WHERE id < 7")
-    store.remember(TICKED, str(time.time()))
+        store.connection.execute("DELETE FROM runs WHERE id < 7")
+    store.facts.remember(TICKED, str(time.time()))
     store.close()
     return tmp_path
 
@@ -168,16 +168,16 @@ def test_a_request_that_is_left_is_json_where_that_is_wanted(place, word):
 def test_a_pause_that_a_sites_service_user_leaves_is_no_matter_of_a_crontab(place, monkeypatch):
     monkeypatch.setenv("PENSTOCK_AGENT__SERVE", "all")
     with contextlib.closing(Store(place / "state" / "penstock.db")) as store:
-        store.remember(TICKED, "0")
-        before = len(store.inbox())
+        store.facts.remember(TICKED, "0")
+        before = len(store.inbox.waiting())
         assert run("pause", "--why", "work on Slurm") == "Left for the next pass of an agent, or `penstock tick`\n"
-        assert [op for _n, _at, _uid, op, _request in store.inbox()[before:]] == ["pause"]
+        assert [op for _n, _at, _uid, op, _request in store.inbox.waiting()[before:]] == ["pause"]
 
 
 def decided(place, *subjects: str) -> None:
     with contextlib.closing(Store(place / "state" / "penstock.db")) as store:
         for subject in subjects:
-            store.record(Decision(Verb.SUBMIT, subject, (Reason("due", f"about {subject}"),)), 5.0)
+            store.decisions.record(Decision(Verb.SUBMIT, subject, (Reason("due", f"about {subject}"),)), 5.0)
 
 
 @pytest.mark.parametrize("subject", ["w", "w7"])
@@ -193,8 +193,8 @@ def test_a_workflow_is_explained_by_its_name_as_by_its_number(place, subject):
 
 def test_of_several_of_one_name_the_newest_is_explained_and_that_is_said(place):
     with contextlib.closing(Store(place / "state" / "penstock.db")) as store:
-        number = store.add_run(os.geteuid(), {}, 0.0, Submitter.OWNER)
-        store.save_run(number, run_to_dict(replace(BROKEN, id=number)))
+        number = store.runs.add(os.geteuid(), {}, 0.0, Submitter.OWNER)
+        store.runs.save(number, run_to_dict(replace(BROKEN, id=number)))
     decided(place, "workflow 7/b", "workflow 8/b")
     told = run("explain", "w")
     assert number == 8 and "about workflow 8/b" in told and "workflow 7" not in told
@@ -209,7 +209,7 @@ def test_what_cannot_be_explained(place):
 def test_where_an_agent_is_gone_it_is_said_since_when_and_what_it_knew_is_shown(place):
     """A socket that nobody listens at is what a kill leaves."""
     with contextlib.closing(Store(place / "state" / "penstock.db")) as store:
-        store._execute("DELETE FROM facts WHERE key=?", (TICKED,))
+        store.connection.execute("DELETE FROM facts WHERE key=?", (TICKED,))
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(load().socket_path))
     lock = place / "state" / "agent.lock"

@@ -82,7 +82,7 @@ class Desk:
             return []
         store = Store.read_only(path)
         try:
-            return [payload["links"] for _n, _at, _uid, op, payload in store.inbox() if op == "follow"]
+            return [payload["links"] for _n, _at, _uid, op, payload in store.inbox.waiting() if op == "follow"]
         finally:
             store.close()
 

@@ -81,8 +81,8 @@ def test_the_report_says_how_often_an_hour_for_what_and_for_whom():
     assert asked(store, 0, HOUR) == []
     hours = [{LOOKS: {"": 100}, "workflows": {"0": 20}}, {LOOKS: {"": 140}, "malleable": {"0": 4, "99999": 6}}]
     for hour, counts in enumerate(hours):
-        store.remember(f"asked.{hour:010d}", json.dumps(counts))
-    store.remember("asked.0000000002", "{broken")
+        store.facts.remember(f"asked.{hour:010d}", json.dumps(counts))
+    store.facts.remember("asked.0000000002", "{broken")
     found = {figure.name: figure.value for figure in asked(store, 0, 1.5 * HOUR)}
     assert found == {
         "slurm_requests": 135,

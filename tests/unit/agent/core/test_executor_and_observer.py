@@ -50,18 +50,18 @@ def test_every_act_is_in_the_journal(store, error, left_open):
     executor = Executor(store, ManualClock(), None)
     with pytest.raises(type(error)):
         run(executor.act(Doing(lambda _: _fail(error)), "workflow 1/a", {"name": "x"}, ABOUT))
-    assert len(store.open_intents()) == left_open
+    assert len(store.intents.unsettled()) == left_open
 
 
 def test_the_intent_is_written_before_the_request(store):
     seen = []
 
     async def request(_):
-        seen.extend(store.open_intents())
+        seen.extend(store.intents.unsettled())
         return 5
 
     assert run(Executor(store, ManualClock(), None).act(Doing(request), "w", {"name": "x"}, ABOUT)) == 5
-    assert seen[0].payload == {"name": "x"} and not store.open_intents()
+    assert seen[0].payload == {"name": "x"} and not store.intents.unsettled()
 
 
 def test_failures_back_off_per_subject_and_success_forgets_them(store):
@@ -137,7 +137,7 @@ def test_twenty_acts_at_once_share_one_look_and_none_touches_anothers_job(store)
     run(executor.cancel(KnownJob(99, os.geteuid()), "job 99", ABOUT))
     run(executor.cancel(KnownJob(500, os.geteuid()), "job 500", ABOUT))
     assert slurm.cancelled == [*range(0, 20, 2), 99, 500] and slurm.looks == 1
-    assert len(store._rows("SELECT * FROM intents")) == len(slurm.cancelled), "what is refused is no intent"
+    assert len(store.connection.rows("SELECT * FROM intents")) == len(slurm.cancelled), "what is refused is no intent"
     clock.at += FRESH
     slurm.seen = ()
     run(executor.cancel(KnownJob(1, 7), "job 1", Concern("malleable", 7)))
@@ -188,7 +188,7 @@ def test_an_act_is_refused_where_it_is_paused_and_an_end_is_not(store):
     executor.pause_control.rules = [Rule(partitions=("batch",))]
     with pytest.raises(LeftAlone, match=r"limits\.allow"):
         run(executor.act(Doing(submit, "submit"), "workflow 1", {}, Concern("workflows", 0, ("gpu",))))
-    assert slurm.cancelled == [0, 3] and len(store._rows("SELECT * FROM intents")) == 2
+    assert slurm.cancelled == [0, 3] and len(store.connection.rows("SELECT * FROM intents")) == 2
 
 
 def test_a_pause_that_comes_while_the_job_is_looked_at_holds_for_the_act(store):
@@ -203,7 +203,7 @@ def test_a_pause_that_comes_while_the_job_is_looked_at_holds_for_the_act(store):
     slurm.jobs = jobs
     with pytest.raises(LeftAlone, match="malleable paused by root"):
         run(executor.act(Doing(lambda s: s.cancel(0), job=KnownJob(0, 7)), "job 0", {}, Concern("malleable", 7)))
-    assert slurm.cancelled == [] and store._rows("SELECT * FROM intents") == []
+    assert slurm.cancelled == [] and store.connection.rows("SELECT * FROM intents") == []
 
 
 RESERVATION = Reservation("maint", 10.0, 20.0, ("n1",), frozenset({"root"}), frozenset(), frozenset({"MAINT"}), False)

@@ -51,7 +51,7 @@ async def test_a_paused_workflow_is_left_as_it_is_also_after_a_restart(tmp_path)
     await world.until(lambda: world.now > start + 300)
     assert world.submissions() == {"a": 1} and not world.living(), "its job went on to its end"
     assert world.passes - passes < 100, "nothing is polled for"
-    assert [d["reasons"][0][0] for d in world.store.decisions(f"workflow {number}")][-1] == "paused"
+    assert [d["reasons"][0][0] for d in world.store.decisions.of(f"workflow {number}")][-1] == "paused"
     told = await world.app.operations["status"](ME, {})
     assert [p for p in told["problems"] if p.endswith(": upgrade")]
     await world.app.operations["resume"](ME, {})
@@ -78,7 +78,7 @@ async def test_a_paused_job_keeps_its_size(tmp_path):
     program = await world.malleable(300)
     start = world.now
     await world.until(lambda: world.now > start + 100)
-    assert len(world.engine.job(program.job).nodes) == 2 and not world.store.resizes()
+    assert len(world.engine.job(program.job).nodes) == 2 and not world.store.resizes.latest()
     await world.app.operations["resume"](ME, {"feature": "malleable"})
     await world.until(lambda: len(world.engine.job(program.job).nodes) > 2, 60)
 

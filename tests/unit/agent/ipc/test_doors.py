@@ -22,6 +22,7 @@ from penstock.core.pauses import Pause
 from penstock.errors import AgentUnavailable, ConfigError, NotFound, NotNow, NotPermitted, UserError
 from penstock.ipc.inbox import LATER, Inbox
 from penstock.state.leadership import hold_state, lock_state
+from penstock.state.sizes import FinishedResize
 from penstock.state.store import Store
 from penstock.workflow.part import WorkflowPart
 from penstock.workflow.run import measure
@@ -114,8 +115,8 @@ def test_what_is_explained_is_a_job_or_a_workflow_of_ones_own(agent):
 
 def test_the_owner_of_a_resized_job_may_ask_what_was_decided_also_after_its_end(agent):
     store = agent.app.store
-    store.save_malleable(7, {"job": 7, "uid": ALICE}, ended=5.0)
-    store.record(Decision(Verb.EXPAND, "job 7", (Reason("idle", "two nodes are idle"),)), 1.0)
+    store.malleable.save(7, {"job": 7, "uid": ALICE}, ended=5.0)
+    store.decisions.record(Decision(Verb.EXPAND, "job 7", (Reason("idle", "two nodes are idle"),)), 1.0)
     assert [d["verb"] for d in agent.ask(ALICE, "explain", subject="job 7")] == ["expand"]
     assert [d["subject"] for d in agent.ask(ALICE, "decisions")] == ["job 7"]
     with pytest.raises(NotPermitted):
@@ -125,13 +126,13 @@ def test_the_owner_of_a_resized_job_may_ask_what_was_decided_also_after_its_end(
 
 def test_the_status_has_the_resizes_of_ones_own_jobs(agent):
     for job, uid in ((7, ALICE), (8, BOB), (9, None)):
-        agent.app.store.add_resize(job, 1, "expand", (2, 4), "completed", {}, 5.0, uid=uid, nodes=2)
+        agent.app.store.resizes.add(FinishedResize(job, 1, "expand", (2, 4), "completed", {}, uid=uid, nodes=2), 5.0)
     seen = {uid: [r["job"] for r in agent.ask(uid, "status")["resizes"]] for uid in (ALICE, BOB, ME)}
     assert seen == {ALICE: [7], BOB: [8], ME: [7, 8, 9]}
 
 
 def test_a_number_that_slurm_gave_again_is_that_of_the_job_which_has_it_now(agent):
-    agent.app.store.save_malleable(7, {"job": 7, "uid": ALICE}, ended=5.0)
+    agent.app.store.malleable.save(7, {"job": 7, "uid": ALICE}, ended=5.0)
     agent.app.observer._last = make_snapshot([replace(make_job(7, "n1"), uid=BOB)])
     for uid in (ALICE, BOB):
         with pytest.raises(NotPermitted):
@@ -270,12 +271,12 @@ def test_a_request_that_was_left_and_breaks_is_not_tried_for_ever():
         tried.append(payload)
         return payload["x"] / 0
 
-    store.post(ME, "guide", {"x": 1}, 0.0)
-    store.post(ME, "nonsense", {}, 0.0)
+    store.inbox.post(ME, "guide", {"x": 1}, 0.0)
+    store.inbox.post(ME, "nonsense", {}, 0.0)
     inbox = Inbox(store, dict.fromkeys(LATER, take))
     decisions = asyncio.run(inbox.reconcile(make_snapshot()))
     assert [d.reasons[0].code for d in decisions] == ["refused", "refused"]
-    assert store.inbox() == []
+    assert store.inbox.waiting() == []
 
 
 def test_a_dry_run_takes_no_workflows_of_others(agent):
@@ -354,7 +355,7 @@ def test_another_file_or_a_variable_that_names_somebody_elses_folder_is_named(fo
 
 def test_the_pause_of_a_stored_state_is_what_it_was(agent):
     agent.ask(ALICE, "pause", uid=ALICE)
-    (stored,) = [Pause(**p) for p in json.loads(agent.app.store.fact("pauses"))]
+    (stored,) = [Pause(**p) for p in json.loads(agent.app.store.facts.get("pauses"))]
     assert stored.scope == (None, ALICE, None)
 
 

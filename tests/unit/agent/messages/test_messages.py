@@ -204,7 +204,7 @@ def test_an_event_is_sent_once_however_often_it_is_found(tmp_path):
             me.tell(Event("k", "paused", clock.now(), "t", "x"))
             me.step()
     assert told.keys == ["k"]
-    assert [m["state"] for m in store.messages()] == ["sent"]
+    assert [m["state"] for m in store.messages.latest()] == ["sent"]
 
 
 def test_what_was_not_sent_is_sent_by_the_next_agent_and_what_was_on_its_way_is_not_repeated(tmp_path):
@@ -213,15 +213,15 @@ def test_what_was_not_sent_is_sent_by_the_next_agent_and_what_was_on_its_way_is_
     me = messenger(store, told, clock)
     me.tell(Event("a", "paused", clock.now(), "t", "x"))
     me.step()
-    (row,) = store.messages()
+    (row,) = store.messages.latest()
     assert (row["state"], row["tries"], row["outcome"]) == ("open", 1, "no route")
     clock.at += LADDER[0]
     told.silent, told.error = True, None
     messenger(store, told, clock).step()
-    assert told.keys == ["a", "a"] and store.messages()[0]["state"] == "sending"
+    assert told.keys == ["a", "a"] and store.messages.latest()[0]["state"] == "sending"
     last = messenger(store, told, clock)  # the one before died meanwhile
     last.step()
-    assert told.keys == ["a", "a"] and store.messages()[0]["state"] == "unknown"
+    assert told.keys == ["a", "a"] and store.messages.latest()[0]["state"] == "unknown"
     assert last.outcomes == {("command", "failed"): 1}
 
 
@@ -242,7 +242,7 @@ def test_only_what_is_wanted_is_told(tmp_path):
     me = messenger(store, told, clock, events=["stage-failed"])
     me.tell(paused(clock.now() + 600, "submit: no answer", 10, now=clock.now()))
     Messenger(store, clock, Config(), told).tell(EVENT)
-    assert store.messages() == []
+    assert store.messages.latest() == []
 
 
 def test_an_event_of_a_transaction_that_came_to_nothing_is_not_sent(tmp_path):
@@ -270,11 +270,11 @@ async def test_a_failed_stage_is_told_of_once_whenever_the_agent_dies(tmp_path):
                 number = await world.submit(chain(5, 5, failing="a"), "perstage")
             except BaseException:
                 await world.restart()
-                runs = world.store.runs()
+                runs = world.store.runs.latest()
                 number = runs[0][0] if runs and runs[0][2] else None
         run = await world.finish(number)
         assert run.phase == "failed"
-        (row,) = world.store.messages()
+        (row,) = world.store.messages.latest()
         assert row["key"] == f"stage-failed workflow {number}/a job {run.stages[0].job}"
         assert row["event"]["user"] == MY_NAME
         points = max(points, world.fuse.points) if k == 0 else points
@@ -289,8 +289,8 @@ async def test_a_users_failed_stage_and_an_automatic_pause_are_told_of(tmp_path)
     uid = world.engine.uid_of("bob")
     stages = [{"name": "s", "job": job, "after": []}]
     await world.workflows.registrations.register(uid, {"workflow": "w", "strategy": "perstage", "stages": stages})
-    await world.until(lambda: world.store.messages(), 200)
-    (row,) = world.store.messages()
+    await world.until(lambda: world.store.messages.latest(), 200)
+    (row,) = world.store.messages.latest()
     assert (row["event"]["uid"], row["event"]["details"]["job"]) == (uid, job)
 
     async def broken(_slurm) -> None:
@@ -299,8 +299,8 @@ async def test_a_users_failed_stage_and_an_automatic_pause_are_told_of(tmp_path)
     for n in range(10):
         with pytest.raises(SlurmUnavailable):
             await world.app.executor.act(Doing(broken, "release"), f"x {n}", {}, Concern("workflows", uid))
-    assert [m["event"]["kind"] for m in world.store.messages()] == ["stage-failed", "paused"]
-    assert "release x 9: no answer" in world.store.messages()[1]["event"]["text"]
+    assert [m["event"]["kind"] for m in world.store.messages.latest()] == ["stage-failed", "paused"]
+    assert "release x 9: no answer" in world.store.messages.latest()[1]["event"]["text"]
 
 
 # -- the ways ----------------------------------------------------------------------------------------------------------
@@ -510,7 +510,7 @@ def test_a_way_that_hangs_keeps_neither_the_loop_nor_the_other_ways(hook, tmp_pa
         return me
 
     me = asyncio.run(run())
-    assert [m["state"] for m in me._store.messages()] == ["sent", "sent"]
+    assert [m["state"] for m in me._store.messages.latest()] == ["sent", "sent"]
     assert len(hook.got) == 1
 
 
@@ -586,7 +586,7 @@ def test_a_channel_of_a_sites_own_gets_its_settings_and_the_events_it_takes(tmp_
 
     asyncio.run(run())
     assert file.read_text() == "t\n"
-    assert [(m["key"], m["state"], m["outcome"]) for m in store.messages()] == [
+    assert [(m["key"], m["state"], m["outcome"]) for m in store.messages.latest()] == [
         ("t", "sent", ""), ("too much", "open", "a fault: RuntimeError"),
     ]  # fmt: skip
     assert sample(me, "notifications_total", channel="diary", outcome="sent") == 1

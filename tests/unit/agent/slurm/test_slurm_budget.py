@@ -259,7 +259,7 @@ def test_a_clock_that_is_set_gives_and_takes_a_full_bucket_at_most(step):
 def test_what_cannot_be_written_down_is_not_submitted(tmp_path):
     store, (subject, _time) = Store(tmp_path / "s.db"), budget()
     carry_on(subject, store, ManualClock())
-    store._db.execute("PRAGMA query_only=ON")
+    store.connection._db.execute("PRAGMA query_only=ON")
     with pytest.raises(StoreError):
         admit(subject, changing=True, submits=OWN)
 

@@ -212,7 +212,7 @@ def test_what_is_left_for_a_tick_is_not_in_the_state_file_nor_in_a_backup(tmp_pa
     done = CliRunner().invoke(cli, ["submit", str(flow), "--tick", "--json"])
     assert done.exit_code == 0, done.output
     assert SECRET not in done.output and len(files(state)) == 1
-    ((_n, _at, _uid, op, payload),) = Store(state / "penstock.db").inbox()
+    ((_n, _at, _uid, op, payload),) = Store(state / "penstock.db").inbox.waiting()
     assert op == "submit" and payload["environment"] == files(state)[0].name
     assert payload["workflow"]["folder"] == str(Path.cwd())
     assert SECRET.encode() not in everywhere(state)

@@ -34,7 +34,7 @@ def test_an_act_is_looked_at_once_more_between_the_journal_and_the_request(error
     with pytest.raises(type(error)):
         asyncio.run(executor.act(Doing(request), "workflow 1/a", {}, Concern("workflows", os.geteuid())))
     assert sent == []
-    assert store.open_intents() == [], "it was never sent, and the journal says so"
+    assert store.intents.unsettled() == [], "it was never sent, and the journal says so"
 
 
 def test_a_request_that_changes_something_is_looked_at_when_its_turn_has_come():
@@ -89,7 +89,7 @@ async def test_a_pass_holds_and_says_why_and_goes_on_after(tmp_path):
     end = world.now + 60.0
     await world.until(lambda: world.now >= end)
     assert not world.submissions()
-    last = world.store.decisions("agent")[-1]
+    last = world.store.decisions.of("agent")[-1]
     assert (last["verb"], last["reasons"]) == ("hold", [["lease", "the lease was not renewed for 21 s"]])
     world.app.loop._why_not = lambda: None
     run = await world.finish(number)

@@ -48,15 +48,15 @@ for line in sys.stdin:
         if verb == "check":
             lease.check()
         elif verb == "write":
-            store.remember(name, text)
+            store.facts.remember(name, text)
         elif verb == "close":
             store.close()
             lease.close()
         elif verb == "half":  # in the midst of a transaction that no longer fits into memory
-            store._db.execute("PRAGMA cache_size=2")
-            store._db.execute("BEGIN IMMEDIATE")
+            store.connection._db.execute("PRAGMA cache_size=2")
+            store.connection._db.execute("BEGIN IMMEDIATE")
             for n in range(2000):
-                store._db.execute("INSERT INTO facts VALUES (?, ?)", (f"half {n}", "x" * 500))
+                store.connection._db.execute("INSERT INTO facts VALUES (?, ?)", (f"half {n}", "x" * 500))
         print("done", flush=True)
     except PenstockError as e:
         print(type(e).__name__, e, flush=True)
@@ -213,13 +213,13 @@ def test_what_a_killed_one_left_half_written_is_undone_by_the_next_and_touched_b
     first.signal(signal.SIGKILL)
     before = journal.read_bytes()
     with pytest.raises(StoreError, match="the next agent or tick"):
-        Store.read_only(tmp_path / "penstock.db").fact("a")
+        Store.read_only(tmp_path / "penstock.db").facts.get("a")
     assert journal.read_bytes() == before
     second = begin("b", wait=LIMIT)
     assert second.heard() == "held 2"
     assert facts(tmp_path) == {"a": "1"}
     looking = Store.read_only(tmp_path / "penstock.db")
-    assert looking.fact("a") == "1"
+    assert looking.facts.get("a") == "1"
     looking.close()
 
 
@@ -266,17 +266,17 @@ def test_a_lease_that_is_gone_is_lost(lease, tmp_path):
 
 def test_the_database_refuses_who_has_another_number(lease, tmp_path):
     store = Store(tmp_path / "penstock.db", lease)
-    assert store._db.execute("PRAGMA journal_mode").fetchone()[0] == "truncate"
-    store.remember("k", "1")
+    assert store.connection._db.execute("PRAGMA journal_mode").fetchone()[0] == "truncate"
+    store.facts.remember("k", "1")
     with sqlite3.connect(tmp_path / "penstock.db") as db:
         db.execute("UPDATE lease SET number = 9")
     db.close()
-    for write in (lambda: store.remember("k", "2"), lambda: store.intend("submit", "w", {}, 1.0)):
+    for write in (lambda: store.facts.remember("k", "2"), lambda: store.intents.intend("submit", "w", {}, 1.0)):
         with pytest.raises(LeaseLost):
             write()
     with pytest.raises(LeaseLost), store.together():
-        store.remember("k", "3")
-    assert store.fact("k") == "1"
+        store.facts.remember("k", "3")
+    assert store.facts.get("k") == "1"
     assert lease.lost
     store.close()
 

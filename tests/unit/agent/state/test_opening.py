@@ -18,4 +18,4 @@ def test_it_is_there_to_be_looked_at_once_an_agent_has_run(tmp_path):
         open_state(config)
     Store(tmp_path / "penstock.db").close()
     with closing(open_state(config)) as store:
-        assert [*store.messages(10)] == []
+        assert [*store.messages.latest(10)] == []

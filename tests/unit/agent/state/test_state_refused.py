@@ -294,7 +294,7 @@ def test_a_running_agent_says_what_is_damaged_and_no_more(tmp_path, filled):
         db.execute("UPDATE runs SET state='{' WHERE id=1")
         db.execute("UPDATE decisions SET reasons='{' WHERE id=1")
         db.commit()
-    for look in (store.runs, lambda: store.decisions("workflow 1"), lambda: list(store.runs_in(0.0))):
+    for look in (store.runs.latest, lambda: store.decisions.of("workflow 1"), lambda: list(store.runs.since(0.0))):
         with pytest.raises(StateRefused, match=r"(workflow|decision) 1 cannot be read.*db salvage"):
             look()
     store.close()
@@ -307,7 +307,7 @@ async def test_what_an_agent_writes_passes_the_check(tmp_path):
     world = World(tmp_path, {"messages": {"command": ["true"]}, "dmr": {"policy": "throughput"}})
     await world.boot()
     await world.malleable(step_seconds=5.0)
-    await world.until(lambda: world.store.learned_under("speeds "), 60)
+    await world.until(lambda: world.store.learning.learned_under("speeds "), 60)
     assert inspect(world.file).problems == ()
     number = await world.submit(FLOW, "asa")
     await world.finish(number)
@@ -362,7 +362,7 @@ def test_a_killed_migration_leaves_the_file_as_it_was(state, at):
     }[at]
     script = f"""
 import os, signal, sqlite3, sys
-import penstock.state.store as s
+import penstock.state.connection as s
 real = sqlite3.connect
 def connect(*a, **k):
     db = real(*a, **k)
@@ -370,7 +370,7 @@ def connect(*a, **k):
     return db
 s.sqlite3.connect = connect
 {how}
-s.Store(sys.argv[1])
+s.StateConnection(sys.argv[1])
 """
     done = subprocess.run([sys.executable, "-c", script, str(state)], timeout=60, check=False, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -381,7 +381,7 @@ s.Store(sys.argv[1])
     assert inspect(before(state)).version == 2
     assert [p.name for p in state.parent.iterdir() if "before" in p.name] == [before(state).name]
     with closing(Store.read_only(state)) as store:
-        assert [run for _n, _u, run in store.runs()] == [workflow_state(1)]
+        assert [run for _n, _u, run in store.runs.latest()] == [workflow_state(1)]
 
 
 def test_a_damaged_older_file_is_not_brought_up_to_date(state):

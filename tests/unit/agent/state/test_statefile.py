@@ -21,6 +21,7 @@ from penstock.state.leadership import lock_state
 from penstock.state.reading import describe
 from penstock.state.retention import Retention
 from penstock.state.schema import VERSION
+from penstock.state.sizes import FinishedResize
 from penstock.state.store import AT_ONCE, Store
 from penstock.statefile.statefile import backup, inspect
 from penstock_planning.hold.ledger import Ledger
@@ -28,7 +29,7 @@ from penstock_planning.hold.ledgerfile import LEDGER
 
 
 def decide(store: Store, subject: str, at: float) -> None:
-    store.record(Decision(Verb.SUBMIT, subject, (Reason("x", "x"),)), at)
+    store.decisions.record(Decision(Verb.SUBMIT, subject, (Reason("x", "x"),)), at)
 
 
 def filled(path: Path) -> Store:
@@ -36,19 +37,19 @@ def filled(path: Path) -> Store:
     store = Store(path)
     decide(store, "workflow 1", 100.0)
     decide(store, "workflow 2", 900.0)
-    store.settle(store.intend("submit", "w", {}, 100.0), "done", "", 101.0)
-    store.intend("submit", "open", {}, 100.0)
-    store.settle(store.intend("submit", "lost", {}, 100.0), "unknown", "", 101.0)
-    store.save_run(store.add_run(7, {}, 100.0), workflow_state(1, over=True), finished=200.0)
-    store.add_run(7, workflow_state(2), 100.0)
-    store.save_malleable(1, malleable_state(1), ended=200.0)
-    store.save_malleable(2, malleable_state(2))
-    store.add_resize(1, 1, "expand", (1, 2), "completed", {}, 150.0)
-    store.add_wait("k", None, 5.0, 0, 100.0)
-    store.save_learned("old", {}, 100.0)
-    store.save_learned("new", {}, 900.0)
-    store.remember("dmr.port", "1234")
-    store.post(7, "submit", {}, 100.0)
+    store.intents.settle(store.intents.intend("submit", "w", {}, 100.0), "done", "", 101.0)
+    store.intents.intend("submit", "open", {}, 100.0)
+    store.intents.settle(store.intents.intend("submit", "lost", {}, 100.0), "unknown", "", 101.0)
+    store.runs.save(store.runs.add(7, {}, 100.0), workflow_state(1, over=True), finished=200.0)
+    store.runs.add(7, workflow_state(2), 100.0)
+    store.malleable.save(1, malleable_state(1), ended=200.0)
+    store.malleable.save(2, malleable_state(2))
+    store.resizes.add(FinishedResize(1, 1, "expand", (1, 2), "completed", {}), 150.0)
+    store.learning.add_wait("k", None, 5.0, 0, 100.0)
+    store.learning.save_learned("old", {}, 100.0)
+    store.learning.save_learned("new", {}, 900.0)
+    store.facts.remember("dmr.port", "1234")
+    store.inbox.post(7, "submit", {}, 100.0)
     return store
 
 
@@ -73,13 +74,13 @@ def test_only_what_is_over_and_old_is_forgotten(tmp_path):
     store = filled(tmp_path / "s.db")
     gone = store.prune(500.0)
     assert gone == {"intents": 1, "decisions": 1, "runs": 1, "malleable": 1, "resizes": 1, "learned": 1, "waits": 1}
-    assert [i.subject for i in store.open_intents()] == ["open", "lost"]
-    assert [state for _n, _u, state in store.runs()] == [workflow_state(2)]
-    assert [state["job"] for state in store.malleable()] == [2]
-    assert store.learned("new") == {}
-    assert store.decisions("workflow 2")
-    assert store.fact("dmr.port") == "1234"
-    assert len(store.inbox()) == 1
+    assert [i.subject for i in store.intents.unsettled()] == ["open", "lost"]
+    assert [state for _n, _u, state in store.runs.latest()] == [workflow_state(2)]
+    assert [state["job"] for state in store.malleable.live()] == [2]
+    assert store.learning.learned("new") == {}
+    assert store.decisions.of("workflow 2")
+    assert store.facts.get("dmr.port") == "1234"
+    assert len(store.inbox.waiting()) == 1
     assert store.prune(500.0) == {}
 
 
@@ -105,17 +106,17 @@ def test_the_agent_forgets_once_a_day_also_after_a_restart(tmp_path):
     store, clock = Store(tmp_path / "s.db"), Day()
     decide(store, "first", clock.at - 200.0)
     first = asyncio.run(passes(store, clock, 100.0))
-    assert not store.decisions("first")
+    assert not store.decisions.of("first")
     decide(store, "second", clock.at - 200.0)
     clock.at += 3600.0
     asyncio.run(passes(store, clock, 100.0, first))
     asyncio.run(passes(store, clock, 100.0))  # as after a restart
-    assert store.decisions("second")
+    assert store.decisions.of("second")
     clock.at += 86400.0
     asyncio.run(passes(store, clock, 0.0))  # for ever
-    assert store.decisions("second")
+    assert store.decisions.of("second")
     asyncio.run(passes(store, clock, 100.0, first))
-    assert not store.decisions("second")
+    assert not store.decisions.of("second")
 
 
 def test_a_clock_that_was_set_back_keeps_nothing_for_longer(tmp_path):
@@ -126,7 +127,7 @@ def test_a_clock_that_was_set_back_keeps_nothing_for_longer(tmp_path):
     clock.at -= 30 * 86400.0
     decide(store, "old", clock.at - 200.0)
     asyncio.run(passes(store, clock, 100.0, first))
-    assert not store.decisions("old")
+    assert not store.decisions.of("old")
 
 
 def test_what_is_too_much_for_one_pass_goes_with_the_next_ones(tmp_path):
@@ -135,15 +136,15 @@ def test_what_is_too_much_for_one_pass_goes_with_the_next_ones(tmp_path):
     store, clock = Store(tmp_path / "s.db"), Day()
     rows = ((clock.at - 200.0,) for _ in range(2 * AT_ONCE + 1))
     with store.together():
-        store._db.executemany("INSERT INTO waits (at, key, wait, censored) VALUES (?, 'k', 1.0, 0)", rows)
+        store.connection._db.executemany("INSERT INTO waits (at, key, wait, censored) VALUES (?, 'k', 1.0, 0)", rows)
     controller, left = None, []
     for _ in range(3):
         controller = asyncio.run(passes(store, clock, 100.0, controller))
-        left.append(len(store.waits(limit=-1)))
+        left.append(len(store.learning.waits(limit=-1)))
     assert left == [AT_ONCE + 1, 1, 0]
-    store.add_wait("k", None, 1.0, 0, clock.at - 200.0)
+    store.learning.add_wait("k", None, 1.0, 0, clock.at - 200.0)
     asyncio.run(passes(store, clock, 100.0, controller))
-    assert len(store.waits()) == 1, "until tomorrow"
+    assert len(store.learning.waits()) == 1, "until tomorrow"
 
 
 # -- versions --------------------------------------------------------------------------------------------------------
@@ -159,11 +160,11 @@ def test_an_older_file_is_brought_up_to_date_with_all_that_is_in_it(state, versi
         Store.read_only(state)
     assert f"is of version {version}" in describe(state)
     store = Store(state)
-    assert [state for _n, _u, state in store.runs(submitter="agent")] == [workflow_state(1)]
+    assert [state for _n, _u, state in store.runs.latest(submitter="agent")] == [workflow_state(1)]
     owners = [owners_state_of_0_1_0(8)] if version >= 3 else []
-    assert [state for _n, _u, state in store.runs(submitter="owner")] == owners
-    assert store.waits("k")[0]["wait"] == 5.0
-    store.post(7, "submit", {}, 1.0)
+    assert [state for _n, _u, state in store.runs.latest(submitter="owner")] == owners
+    assert store.learning.waits("k")[0]["wait"] == 5.0
+    store.inbox.post(7, "submit", {}, 1.0)
     store.close()
     assert inspect(state).version == VERSION
 
@@ -248,8 +249,8 @@ def test_a_copy_is_one_whole_file_for_its_owner_only(state, tmp_path):
     assert copy.stat().st_mode & 0o777 == 0o600
     assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.db", "state"]
     again = Store(copy)
-    assert [i.subject for i in again.open_intents()] == ["open", "lost"]
-    assert again.fact("dmr.port") == "1234"
+    assert [i.subject for i in again.intents.unsettled()] == ["open", "lost"]
+    assert again.facts.get("dmr.port") == "1234"
     again.close()
     store.close()
 
@@ -288,7 +289,7 @@ def test_a_copy_beside_a_busy_writer_is_of_one_instant(state, tmp_path):
         while not stop.is_set():
             with store.together():
                 decide(store, f"workflow {n}", float(n))
-                store.add_wait("k", None, 1.0, 0, float(n))
+                store.learning.add_wait("k", None, 1.0, 0, float(n))
             n += 1
             if n == 20:
                 ready.set()
@@ -348,7 +349,7 @@ def test_a_copy_put_back_is_the_state_it_was(state, tmp_path):
     for end in ("", "-wal", "-shm"):
         state.with_name(state.name + end).unlink(missing_ok=True)
     shutil.copy(tmp_path / "copy.db", state)
-    assert len(Store(state).runs()) == 2
+    assert len(Store(state).runs.latest()) == 2
 
 
 def test_a_copy_can_be_checked_where_nothing_can_be_written(state, tmp_path, monkeypatch):

@@ -98,8 +98,8 @@ def test_a_file_is_whole_is_copied_and_is_brought_up_to_date(tmp_path, monkeypat
     assert f"version {VERSION_OF_0_1_0}, which the agent brings to {VERSION}" in told.output
     config = config_of({"agent": {"state_dir": str(tmp_path)}})
     with closing(hold_state(config, "agent")) as leadership, closing(open_checked(config, leadership)) as store:
-        found = {number: state for number, _uid, state in store.runs()}
-        submitters = {n for n, _uid, _state in store.runs(submitter=Submitter.OWNER)}
+        found = {number: state for number, _uid, state in store.runs.latest()}
+        submitters = {n for n, _uid, _state in store.runs.latest(submitter=Submitter.OWNER)}
     assert found == {number: state for number, (_kind, state) in before.items()}
     assert submitters == {number for number, (kind, _state) in before.items() if kind == "guided"}
     told = CliRunner().invoke(cli, ["db", "check", "--json"])
@@ -178,7 +178,7 @@ def jobs_of(world: World, name: str) -> dict[str, Any]:
 
 
 def run_of(world: World, name: str) -> WorkflowRun:
-    (state,) = [state for _n, _uid, state in world.app.store.runs() if run_from_dict(state).name == name]
+    (state,) = [state for _n, _uid, state in world.app.store.runs.latest() if run_from_dict(state).name == name]
     return run_from_dict(state)
 
 

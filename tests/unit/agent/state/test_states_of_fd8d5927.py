@@ -70,7 +70,7 @@ def test_a_state_is_whole_and_opened_with_all_that_is_in_it(tmp_path, name):
     assert (before.problems, before.compatible) == ((), "same" if VERSION == 7 else "older")
     config = config_of({"agent": {"state_dir": str(tmp_path)}})
     with closing(hold_state(config, "agent")) as leadership, closing(open_checked(config, leadership)) as store:
-        for number, _uid, state in store.runs():
+        for number, _uid, state in store.runs.latest():
             assert run_from_dict(state).id == number
     after = inspect(path)
     assert (after.problems, after.version) == ((), VERSION)
@@ -90,7 +90,7 @@ async def test_waiting_workflows_are_carried_on_and_nothing_is_submitted_twice(t
     there = [[j.id, j.name, j.state.value] for _n, j in sorted(world.engine.records.items())]
     assert there == said["jobs"]
     with closing(Store(world.file)) as store:
-        were = {number: run_from_dict(state) for number, _uid, state in store.runs()}
+        were = {number: run_from_dict(state) for number, _uid, state in store.runs.latest()}
     waiting = [run for run in were.values() if not run.phase.final]
     assert {run.name for run in were.values()} >= {"w-asa", "w-perstage", "w-eager", "w-bigjob", "w-auto"}
     assert any(stage.phase is StagePhase.WAITING for run in waiting for stage in run.stages)

@@ -159,7 +159,7 @@ def test_what_was_freed_does_not_come_back(tmp_path, filled):
 def test_what_is_still_in_the_log_is_taken_along(tmp_path, filled):
     (path := tmp_path / "old.db").write_bytes(filled)
     store = Store(path)
-    store.add_run(7, workflow_state(61), 1.0)
+    store.runs.add(7, workflow_state(61), 1.0)
     log = path.with_name("old.db-wal").read_bytes()
     (folder := tmp_path / "copy").mkdir()
     (folder / "old.db").write_bytes(filled)
@@ -191,9 +191,9 @@ def test_a_file_of_an_older_release(tmp_path, version):
     done = save(tmp_path, data)
     assert done.whole and done.version == version
     with closing(Store.read_only(tmp_path / "new.db")) as store:
-        assert [state for _n, _u, state in store.runs(submitter="agent")] == [workflow_state(1)]
+        assert [state for _n, _u, state in store.runs.latest(submitter="agent")] == [workflow_state(1)]
         owners = [owners_state_of_0_1_0(8)] if version >= 3 else []
-        assert [state for _n, _u, state in store.runs(submitter="owner")] == owners
+        assert [state for _n, _u, state in store.runs.latest(submitter="owner")] == owners
 
 
 def test_a_damaged_version_is_not_taken_for_a_newer_release(tmp_path, filled):

@@ -47,7 +47,7 @@ class Lossy:
         self.slurm.find = self._counted
         self.observer = Observer(self.slurm, self.slurm, min_interval=1.0, stale_after=60.0)
         executor = Executor(store, self.slurm, self.slurm, look=partial(self.observer.look, FRESH))
-        models = ModelStore(store, self.slurm.now, partial(make, "asa-default", (2.0, 10.0)), seed=1)
+        models = ModelStore(store.learning, self.slurm.now, partial(make, "asa-default", (2.0, 10.0)), seed=1)
         runner = Runner(accrues=False, ages_from_release=True)
         site = site_of_workflows(self.slurm, self.observer, executor, store, self.slurm, models)
         self.flows = WorkflowController(site, runner, Rules())

@@ -50,7 +50,7 @@ class World:
         backend = FaultyBackend(self.root, self._called)
         self.observer = Observer(backend, self.slurm, min_interval=10.0, stale_after=60.0)
         executor = Executor(store, self.slurm, backend, look=partial(self.observer.look, FRESH))
-        model_store = ModelStore(store, self.slurm.now, partial(make, "asa-default", (2.0, 10.0)), seed=1)
+        model_store = ModelStore(store.learning, self.slurm.now, partial(make, "asa-default", (2.0, 10.0)), seed=1)
         self.wakes: list[str] = []
         site: Any = site_of_workflows(backend, self.observer, executor, store, self.slurm, model_store)
         site.wake = self.wakes.append
@@ -239,7 +239,7 @@ async def test_what_the_agent_submits_as_itself_is_looked_at_again_before_it_is_
     await world.until(lambda: observer.looks > looks + 3, 300)
     held = world.engine.job(job)
     assert (held.held, held.state) == ("admin", JobState.PENDING)
-    notes = [d["reasons"][0][0] for d in world.store.decisions(f"workflow {run}/b")]
+    notes = [d["reasons"][0][0] for d in world.store.decisions.of(f"workflow {run}/b")]
     assert (notes[-1], "release" in notes) == ("held", False)
     await world.backend.as_user("carol").release(job)
     assert (await world.finish(run)).phase is RunPhase.COMPLETED

@@ -94,7 +94,7 @@ def test_what_the_agent_refused_while_its_clock_was_wrong_was_not_used(tmp_path,
         world.offset = 0.0
         heard.clear()
         await storm._forge()
-        world.app.store._db.close()
+        world.app.store.connection._db.close()
         return storm.forgeries
 
     forgeries = asyncio.run(body())

@@ -59,7 +59,9 @@ def test_waits_are_those_of_the_fair_share_there(tmp_path, share):
     store = Store(tmp_path / "penstock.db")
     for of, seconds in ((0.1, 5000.0), (0.9, 100.0)):
         known = partial(complete, cluster="near", usual={}, shares={"phys": of}, one_user=True)
-        learned = ModelStore(store, lambda: 7.0, partial(make, "median", LIVE_ALTERNATIVES), seed=1, complete=known)
+        learned = ModelStore(
+            store.learning, lambda: 7.0, partial(make, "median", LIVE_ALTERNATIVES), seed=1, complete=known
+        )
         for _ in range(40):
             learned.observe(Geometry("batch", "", 1, 3600.0), Observation(seconds), Estimate(0, seconds))
     slurm = Slurm(share)

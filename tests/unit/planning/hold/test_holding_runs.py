@@ -579,12 +579,12 @@ def test_a_pause_holds_a_slot_that_was_asked_for(tmp_path, how):
             world.run(reservations.holds.open(wanted))
     world.backend.clock.advance_to(world.start + 200)
     world.run(run_pass(config, world.backend, app.executor))
-    assert world.jobs() == {} and not app.store.open_intents()
+    assert world.jobs() == {} and not app.store.intents.unsettled()
     app.executor.pause_control.rules = None
     app.executor.pause_control.resume([*app.executor.pause_control.pauses])
     world.run(run_pass(config, world.backend, app.executor))
     assert len(world.jobs()) == (how == "paused later")
-    acts = app.store._rows("SELECT verb, subject, state FROM intents")
+    acts = app.store.connection.rows("SELECT verb, subject, state FROM intents")
     assert [tuple(act) for act in acts] == ([("submit", "hold 1", "done")] if how == "paused later" else [])
     reservations.close()
 

@@ -118,8 +118,8 @@ async def test_it_submits_joins_and_learns(scene: Scene) -> None:
     await scene.look(scene.need(400, jobs=tuple(scene.living())))
     assert [each.joined for each in scene.state.allocations] == [True, True]
     assert [seen.known for seen in scene.waits.seen] == [Known.EXACT] * 2
-    (_, _), *_ = [(d["verb"], d["subject"]) for d in scene.store.decisions("pool main")]
-    assert {d["verb"] for d in scene.store.decisions("pool main")} == {"submit"}
+    (_, _), *_ = [(d["verb"], d["subject"]) for d in scene.store.decisions.of("pool main")]
+    assert {d["verb"] for d in scene.store.decisions.of("pool main")} == {"submit"}
 
 
 @virtual
@@ -294,7 +294,7 @@ async def test_nothing_is_asked_for_while_pools_are_paused(scene: Scene) -> None
     await scene.look(scene.need(400))
     assert scene.living() == []
     assert scene.state.allocations == []
-    assert any(d["verb"] == "hold" for d in scene.store.decisions("pool main"))
+    assert any(d["verb"] == "hold" for d in scene.store.decisions.of("pool main"))
 
 
 @virtual

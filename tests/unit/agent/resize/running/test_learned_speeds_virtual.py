@@ -85,7 +85,7 @@ async def test_one_that_has_only_what_it_was_submitted_with_keeps_it_and_the_rea
     rival = await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 300\n", 4, 600))
     await for_seconds(world, 60)
     assert world.engine.records[rival].state is JobState.PENDING and mine.sizes == [8]
-    (*_, said) = world.store.decisions(f"job {mine.job}")
+    (*_, said) = world.store.decisions.of(f"job {mine.job}")
     assert said["reasons"][0][0] == "speed-unknown"
     assert "not known" in said["reasons"][0][1]
 
@@ -164,13 +164,13 @@ async def test_what_cannot_be_read_of_it_is_set_aside_and_harms_no_job(tmp_path)
     world = world_of(tmp_path)
     await world.boot()
     one = await program(world, "one", 1, perfect)
-    await world.until(lambda: world.store.learned_under("speeds "))
-    (key,) = world.store.learned_under("speeds ")
-    world.store.save_learned(key, {"version": 1, "curve": 5}, world.now)
+    await world.until(lambda: world.store.learning.learned_under("speeds "))
+    (key,) = world.store.learning.learned_under("speeds ")
+    world.store.learning.save_learned(key, {"version": 1, "curve": 5}, world.now)
     world.kill()
     await world.boot()
     await world.until(lambda: one.sizes[-1] == 8 and settled(world, one), 120)
-    assert any(f"{key}" in name for name in world.store.learned_under("aside "))
+    assert any(f"{key}" in name for name in world.store.learning.learned_under("aside "))
 
 
 @virtual

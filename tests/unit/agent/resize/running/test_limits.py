@@ -20,6 +20,7 @@ from penstock.resize.running.caps import CODE, Caps, NodeMove, room
 from penstock.resize.running.machine import MalleableJob
 from penstock.resize.running.registry import Registry
 from penstock.resize.running.words import ResizePhase
+from penstock.state.sizes import FinishedResize
 from penstock.state.store import Store
 from penstock.values.allow import NOT_ALLOWED, Rule, Subject, refusal
 from penstock.workflow.part import WorkflowPart
@@ -112,8 +113,8 @@ async def test_a_job_outside_of_the_list_keeps_its_size_until_a_reload_lets_it_i
     program = await world.malleable(300)
     start = world.now
     await world.until(lambda: world.now > start + 60)
-    assert program.sizes == [2] and not world.store.resizes()
-    last = world.store.decisions(f"job {program.job}")[-1]
+    assert program.sizes == [2] and not world.store.resizes.latest()
+    last = world.store.decisions.of(f"job {program.job}")[-1]
     assert (last["verb"], last["reasons"][0][0]) == ("hold", NOT_ALLOWED)
     assert "partition main is not one of gpu" in last["reasons"][0][1]
     problems = (await world.app.operations["status"](0, {}))["problems"]
@@ -142,7 +143,7 @@ async def test_a_workflow_that_a_reload_leaves_outside_goes_no_further(tmp_path)
     await world.until(lambda: world.now > start + 200)
     assert world.submissions() == {"a": 1} and not world.living(), "its job went on to its end"
     assert world.passes - passes < 100, "nothing is polled for"
-    assert world.store.decisions(f"workflow {number}")[-1]["reasons"][0][0] == NOT_ALLOWED
+    assert world.store.decisions.of(f"workflow {number}")[-1]["reasons"][0][0] == NOT_ALLOWED
     world.app.executor.pause_control.rules = [Rule(users=(MY_NAME,))]
     assert (await world.finish(number, 100)).phase is RunPhase.COMPLETED
 
@@ -168,7 +169,7 @@ async def test_workflows_of_users_own_jobs_go_by_what_slurm_says_of_their_jobs(t
     start = world.now
     await world.until(lambda: world.now > start + 60)
     assert world.living()[0].state == "PENDING"
-    last = world.store.decisions(f"workflow {number}")[-1]
+    last = world.store.decisions.of(f"workflow {number}")[-1]
     assert "partition main is not one of gpu" in last["reasons"][0][1]
     world.app.executor.pause_control.rules = [Rule(accounts=("physics",))]
     why = world.workflows.held(world.workflows.runs[number])
@@ -211,14 +212,14 @@ async def test_a_job_grows_as_far_as_the_cap_allows_also_after_a_restart_and_on_
     await world.until(lambda: program.sizes[-1] > 2)
     grown = world.now
     assert program.sizes == [2, 4], "six more would fit, and five may be moved"
-    why = [r for d in world.store.decisions(f"job {program.job}") for r in d["reasons"] if r[0] == CODE]
+    why = [r for d in world.store.decisions.of(f"job {program.job}") for r in d["reasons"] if r[0] == CODE]
     assert why[0][1].endswith("`limits.nodes_per_hour` is 5: it only grows to 4")
-    assert world.store.moves(0) and sum(n for _at, _uid, n in world.store.moves(0)) == 2
+    assert world.store.resizes.moves(0) and sum(n for _at, _uid, n in world.store.resizes.moves(0)) == 2
     await world.until(lambda: world.now > grown + 300)
     await world.restart()
     await world.until(lambda: world.now > grown + 3500, 4000)
     assert program.sizes == [2, 4]
-    last = world.store.decisions(f"job {program.job}")[-1]
+    last = world.store.decisions.of(f"job {program.job}")[-1]
     assert last["verb"] == "nothing" and "moved 2 nodes within the last hour" in last["reasons"][-1][1]
     await world.until(lambda: program.sizes[-1] > 4, 300)
     assert world.now > grown + 3590
@@ -241,7 +242,7 @@ async def test_users_have_a_cap_of_their_own(tmp_path):
     world = World(tmp_path, {"limits": {"nodes_per_hour_of_user": 2}})
     await world.boot()
     uid = world.engine.uid_of("alice")
-    world.store.add_resize(99, 1, "expand", (1, 2), "completed", {}, world.now, uid=uid + 1, nodes=5)
+    world.store.resizes.add(FinishedResize(99, 1, "expand", (1, 2), "completed", {}, uid=uid + 1, nodes=5), world.now)
     await world.restart()
     program = await world.malleable(300)
     await world.until(lambda: program.sizes[-1] == 4)
@@ -270,13 +271,13 @@ def test_what_was_only_asked_for_when_the_job_ended_did_not_move():
         replace(idle, phase=ResizePhase.ALLOCATING, origin=2, target=8, resizer_name="r", marks={"decided": 0.0})
     )
     registry.drop(7)
-    assert registry.moves() == [] and store.resizes() == []
+    assert registry.moves() == [] and store.resizes.latest() == []
 
 
 def test_the_file_of_an_older_release_is_read(tmp_path):
     store = Store(tmp_path / "s.db")
-    store.add_resize(1, 1, "expand", (1, 2), "completed", {}, 10.0)
-    assert store.moves(0) == [], "of which nobody knows how many nodes that were"
+    store.resizes.add(FinishedResize(1, 1, "expand", (1, 2), "completed", {}), 10.0)
+    assert store.resizes.moves(0) == [], "of which nobody knows how many nodes that were"
 
 
 # -- opt-in ------------------------------------------------------------------------------------------------------------
@@ -293,7 +294,7 @@ async def test_a_job_that_never_asked_for_it_is_never_touched(tmp_path):
     await world.until(lambda: world.engine.records[program.job].state.ended)
     for job in (plain, mine):
         assert len(world.engine.records[job].nodes) == 2
-        assert world.store.decisions(f"job {job}") == []
+        assert world.store.decisions.of(f"job {job}") == []
 
 
 # -- dry run -----------------------------------------------------------------------------------------------------------
@@ -306,9 +307,9 @@ async def test_a_dry_run_says_what_it_would_do_to_others_jobs_and_does_nothing(t
     program = await world.malleable(seconds=600, **APP["launcher"])
     before = world.now
     await world.until(lambda: world.now > before + 60)
-    assert program.sizes == [2] and world.resizers() == [] and world.store.resizes() == []
+    assert program.sizes == [2] and world.resizers() == [] and world.store.resizes.latest() == []
     (said,) = {
-        text for d in world.store.decisions(f"job {program.job}") for code, text in d["reasons"] if code == "dry-run"
+        text for d in world.store.decisions.of(f"job {program.job}") for code, text in d["reasons"] if code == "dry-run"
     }
     assert said == "`limits.dry_run`: it would be resized from 2 to 8"
     world.app.executor.pause_control.dry_run = False

@@ -32,7 +32,7 @@ class Wants:
 
 
 def codes(world: World, program: Program) -> set[str]:
-    return {code for d in world.store.decisions(f"job {program.job}") for code, _ in d["reasons"]}
+    return {code for d in world.store.decisions.of(f"job {program.job}") for code, _ in d["reasons"]}
 
 
 async def grown(world: World, **more) -> Program:
@@ -148,7 +148,7 @@ async def test_companions_of_a_job_that_ended_while_no_agent_ran_are_found_by_na
     if lives:
         assert settled(world, program)
     else:
-        assert world.resizers() == [] and world.engine.owner == {} and world.store.malleable() == []
+        assert world.resizers() == [] and world.engine.owner == {} and world.store.malleable.live() == []
 
 
 @virtual
@@ -348,8 +348,8 @@ async def test_how_far_an_application_has_got_is_not_written_at_every_check(tmp_
     program = await world.malleable(seconds=3000, minimum=2, maximum=2)
     await rest(world, 20)
     written = []
-    real = world.store.save_malleable
-    world.app.store.save_malleable = lambda *a, **k: (written.append(a), real(*a, **k))
+    real = world.store.malleable.save
+    world.app.store.malleable.save = lambda *a, **k: (written.append(a), real(*a, **k))
     for step in range(50):
         program.more = {"steps_left": 1000 - step, "step_seconds": 1.0 + step / 100}
         await program.step()
@@ -486,7 +486,7 @@ async def test_however_a_job_ends_in_a_resize_nothing_is_left(tmp_path, phase, e
     end(world, program)
     await world.until(lambda: not world.malleables.jobs, seconds=60)
     await rest(world, 100)
-    assert world.resizers() == [] and world.engine.owner == {} and world.store.malleable() == []
+    assert world.resizers() == [] and world.engine.owner == {} and world.store.malleable.live() == []
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -69,7 +69,7 @@ def raises(monkeypatch):
 
 
 def codes(world: World, job: int) -> set[str]:
-    return {code for d in world.store.decisions(f"job {job}") for code, _ in d["reasons"]}
+    return {code for d in world.store.decisions.of(f"job {job}") for code, _ in d["reasons"]}
 
 
 async def rest(world: World, seconds: float = 60.0) -> None:
@@ -274,7 +274,7 @@ async def test_no_growth_past_a_limit_of_the_owner(tmp_path, code):
     world.malleables.settings.policy = Wants(8)
     await rest(world)
     assert program.sizes == ([2] if code == "max-wall" else [2, 4]) and code in codes(world, program.job)
-    told = [t for d in world.store.decisions(f"job {program.job}") for c, t in d["reasons"] if c == code]
+    told = [t for d in world.store.decisions.of(f"job {program.job}") for c, t in d["reasons"] if c == code]
     assert code == "max-wall" or any(text.endswith(": it only grows to 4") for text in told)
     if len(program.sizes) == 2:
         (companion,) = world.resizers(program.job)
@@ -289,7 +289,7 @@ async def test_where_nothing_can_be_said_of_the_limits_nothing_grows_and_that_is
     program = await world.malleable(seconds=1000, **APP["launcher"])
     await rest(world, 120)
     assert program.sizes == [2] and world.resizers() == []
-    texts = [t for d in world.store.decisions(f"job {program.job}") for c, t in d["reasons"] if c == "not-seen"]
+    texts = [t for d in world.store.decisions.of(f"job {program.job}") for c, t in d["reasons"] if c == "not-seen"]
     assert texts and "slurmdbd is away" in texts[0]
     world.app.backend.failing = lambda _name: None
     await world.until(lambda: program.sizes[-1] == 8)
@@ -310,8 +310,8 @@ async def test_a_job_that_changes_between_the_decision_and_the_request_does_not_
 
     monkeypatch.setattr(grow.Grower, "ask", changed)
     program = await world.malleable(seconds=1000, **APP["launcher"])
-    await world.until(lambda: world.store.resizes())
-    (resize, *_) = world.store.resizes()
+    await world.until(lambda: world.store.resizes.latest())
+    (resize, *_) = world.store.resizes.latest()
     assert "the job's QOS has changed since this was decided" in resize["outcome"] and world.resizers() == []
     assert program.sizes == [2]
 
@@ -356,8 +356,8 @@ async def test_a_companion_of_more_than_was_ordered_is_not_used_and_is_cancelled
         honest(changed)
 
     honest, world.launcher = world.launcher, tricks  # type: ignore[method-assign]
-    await world.until(lambda: world.store.resizes())
-    (resize, *_) = world.store.resizes()
+    await world.until(lambda: world.store.resizes.latest())
+    (resize, *_) = world.store.resizes.latest()
     assert "requested" in resize["outcome"] and program.sizes == [2]
     got = [j for j in world.engine.records.values() if isinstance(j.spec, Allocation)]
     assert got and got[0].state is JobState.CANCELLED

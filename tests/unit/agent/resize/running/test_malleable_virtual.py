@@ -36,18 +36,18 @@ async def test_a_malleable_job_grows_on_idle_nodes_and_shrinks_for_a_pending_job
     await breathe(world, program)
     # A companion is given back as a whole, and what the pending job leaves is grown onto at once.
     assert program.sizes == ([2, 8, 4, 8] if way == "merge" else [2, 8, 2, 4, 8])
-    kinds = [(r["kind"], r["old_size"], r["new_size"], r["outcome"]) for r in world.store.resizes()]
+    kinds = [(r["kind"], r["old_size"], r["new_size"], r["outcome"]) for r in world.store.resizes.latest()]
     steps = zip(program.sizes, program.sizes[1:], strict=False)
     assert kinds == [("expand" if b > a else "shrink", a, b, "completed") for a, b in steps]
-    marks = world.store.resizes()[0]["marks"]
+    marks = world.store.resizes.latest()[0]["marks"]
     granted = marks["merged" if way == "merge" else "joined"]
     assert marks["decided"] <= marks["granted"] <= granted <= marks["accepted"] <= marks["done"]
     assert marks["app_spawn"] == 1.0
-    shrink = world.store.resizes()[1]["marks"]
+    shrink = world.store.resizes.latest()[1]["marks"]
     assert shrink["decided"] <= shrink["accepted"] <= shrink["done"] <= shrink["released"]
     await world.until(lambda: world.engine.records[program.job].state.ended)
     await world.until(lambda: not world.malleables.jobs)
-    assert world.store.malleable() == []
+    assert world.store.malleable.live() == []
     assert world.engine.owner == {}
 
 
@@ -143,7 +143,7 @@ async def test_nodes_that_the_program_does_not_take_up_go_back(tmp_path, answers
     assert (30 < world.now - merged < 40) if answers == "ignore" else world.now - merged < 20
     await world.until(lambda: settled(world, program), seconds=20)
     assert program.sizes == [2]
-    assert next(r["outcome"] for r in world.store.resizes()) != "completed"
+    assert next(r["outcome"] for r in world.store.resizes.latest()) != "completed"
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -233,7 +233,7 @@ async def test_a_job_that_ends_in_any_phase_leaves_nothing(tmp_path, phase, way)
     await world.until(lambda: world.now > before + 100)
     assert world.resizers() == []
     assert world.engine.owner == {}
-    assert world.store.malleable() == []
+    assert world.store.malleable.live() == []
     assert world.malleables._grower.waiting == {}
 
 

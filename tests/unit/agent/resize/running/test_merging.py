@@ -156,7 +156,9 @@ async def test_the_simulated_controller_ends_as_the_real_one_does():
 
 def merges(world: World) -> list[str]:
     """What the agents of this world have asked to be merged."""
-    return [i["subject"] for i in world.store._db.execute("SELECT subject FROM intents WHERE verb = 'merge'")]
+    return [
+        i["subject"] for i in world.store.connection._db.execute("SELECT subject FROM intents WHERE verb = 'merge'")
+    ]
 
 
 @pytest.mark.parametrize("backend", ["auto", "merge"])
@@ -172,7 +174,9 @@ async def test_a_program_that_can_only_be_merged_into_keeps_its_size_and_is_told
     assert program.sizes == [2] and merges(world) == []
     assert not [j for j in world.engine.records.values() if isinstance(j.spec, Allocation)], "nothing was asked for"
     assert f"Slurm is {release}" in program.told
-    (reason,) = {t for d in world.store.decisions(f"job {program.job}") for c, t in d["reasons"] if c == "no-expansion"}
+    (reason,) = {
+        t for d in world.store.decisions.of(f"job {program.job}") for c, t in d["reasons"] if c == "no-expansion"
+    }
     assert f"Slurm is {release}" in reason
 
 

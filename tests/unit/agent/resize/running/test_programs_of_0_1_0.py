@@ -187,11 +187,13 @@ async def test_the_agent_is_upgraded_at_any_point_of_a_resize(tmp_path, way):
 
         async def upgrade(world=world, number=number):
             if world.passes == number + 1 and world.lives == 1:
-                rows = world.store._db.execute("SELECT job, state FROM malleable").fetchall()
+                rows = world.store.connection._db.execute("SELECT job, state FROM malleable").fetchall()
                 for job, text in rows:
                     old = as_stored_then(json.loads(text))
                     reached.add(ResizePhase(old["phase"]))
-                    world.store._db.execute("UPDATE malleable SET state=? WHERE job=?", (json.dumps(old), job))
+                    world.store.connection._db.execute(
+                        "UPDATE malleable SET state=? WHERE job=?", (json.dumps(old), job)
+                    )
                 world.fuse.dead = True
 
         world.each_pass = upgrade

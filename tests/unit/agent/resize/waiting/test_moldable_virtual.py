@@ -62,7 +62,7 @@ class Molding(World):
         return (found.num_nodes, found.time_limit / HOUR)
 
     def decided(self, number):
-        return [(d["verb"], d["reasons"][0][0]) for d in self.store.decisions(f"job {number}")]
+        return [(d["verb"], d["reasons"][0][0]) for d in self.store.decisions.of(f"job {number}")]
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ async def test_the_nodes_of_a_waiting_job_follow_the_queue(tmp_path):
     await world.until(lambda: world.decided(job) == [("change", "ends-first")])
     await world.backend.cancel(job)
     await world.until(lambda: not world.moldables.jobs)
-    assert world.store.moldable() == [] and world.store.moldable_owner(job) == world.engine.uid_of("alice")
+    assert world.store.moldable.live() == [] and world.store.moldable.owner(job) == world.engine.uid_of("alice")
 
 
 @virtual
@@ -168,10 +168,10 @@ async def test_a_pause_costs_nothing_and_a_size_given_by_hand_stays(tmp_path):
     world.app.executor.pause_control.pause(Pause("malleable", alice, None, 0, world.now, "by hand"))
     job = await world.molded()
     saved, passes = [], world.passes
-    keep, world.store.save_moldable = world.store.save_moldable, lambda *state: saved.append(state)
+    keep, world.store.moldable.save = world.store.moldable.save, lambda *state: saved.append(state)
     await world.until(lambda: world.passes > passes + 5)
     assert world.shape(job) == (2, 8.0) and not saved
-    world.store.save_moldable = keep
+    world.store.moldable.save = keep
     await world.backend.update(job, nodes=3)
     world.app.executor.pause_control.resume(world.app.executor.pause_control.pauses)
     await world.until(lambda: not world.moldables.jobs)
@@ -193,7 +193,7 @@ async def test_only_a_job_of_the_callers_may_be_told_of(tmp_path):
     await world.tell(12345)
     assert world.moldables._announced and world.app.owner_of("job 12345") is None
     await world.until(lambda: not world.moldables._announced, 30.0)
-    assert not world.moldables.jobs and world.store.moldable() == []
+    assert not world.moldables.jobs and world.store.moldable.live() == []
 
 
 def answering(world, job, delay=5.0):

@@ -32,7 +32,7 @@ def store():
 def model_store(store, said=None, name="share-mix", alternatives=LIVE_ALTERNATIVES, **more):
     told = [] if said is None else said
     return ModelStore(
-        store,
+        store.learning,
         lambda: 7.0,
         partial(make, name, alternatives),
         say=lambda key, why: told.append((key, why)),
@@ -49,8 +49,8 @@ def test_what_is_learned_is_there_after_a_restart_and_for_its_geometry_only(stor
     again = model_store(store, name=name)
     assert again.predict(SMALL).seconds == 30.0
     assert again.learner(LARGE).to_state() == make(name, LIVE_ALTERNATIVES).to_state()
-    assert [w["wait"] for w in store.waits(KEY, limit=2)] == [30.0, 30.0]
-    assert store.waits(key_of(LARGE)) == []
+    assert [w["wait"] for w in store.learning.waits(KEY, limit=2)] == [30.0, 30.0]
+    assert store.learning.waits(key_of(LARGE)) == []
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"version": 99}', '{"version": 1}'])
@@ -58,14 +58,14 @@ def test_a_state_that_cannot_be_used_is_kept_aside_and_said_once(store, text):
     said = []
     one = model_store(store, said)
     one.observe(SMALL, Observation(30.0), None)
-    store._execute("UPDATE learned SET state=?", (text,))
+    store.connection.execute("UPDATE learned SET state=?", (text,))
     for _ in range(3):
         one.predict(SMALL)
     one.observe(SMALL, Observation(40.0), None)
     assert one.predict(SMALL).seconds == 40.0
     assert [key for key, _ in said] == [f"share-mix {KEY}"]
     assert one.predict(SMALL).said[BOUND] >= 40.0
-    aside = store._rows("SELECT state FROM learned WHERE key=?", f"aside 7 share-mix {KEY}")
+    aside = store.connection.rows("SELECT state FROM learned WHERE key=?", f"aside 7 share-mix {KEY}")
     assert [row["state"] for row in aside] == [text]
 
 
@@ -82,9 +82,9 @@ def test_hints_reach_the_learner_and_nothing_leaves_no_trace(store):
     one = model_store(store, hints=lambda geometry: {"queue": 100.0 * geometry.nodes})
     assert one.predict(LARGE).said["queue"] == 25_600.0
     one.observe(SMALL, Observation.nothing(), one.predict(SMALL))
-    assert store.waits() == [] and store.learned(f"share-mix {KEY}") is None
+    assert store.learning.waits() == [] and store.learning.learned(f"share-mix {KEY}") is None
     one.observe(SMALL, Observation.more_than(50.0), one.predict(SMALL))
-    assert [w["censored"] for w in store.waits()] == [2]
+    assert [w["censored"] for w in store.learning.waits()] == [2]
 
 
 def test_a_fresh_geometry_begins_with_the_waits_of_those_like_it(store):
@@ -107,7 +107,7 @@ def test_waits_from_accounting_are_what_learners_begin_with(store):
     one.predict(SMALL)
     assert one.import_waits((SMALL, 60.0 + i, 1.0) for i in range(30)) == 30
     assert 60 <= one.predict(SMALL).seconds <= 90
-    assert {w["estimate"] for w in store.waits()} == {None}
+    assert {w["estimate"] for w in store.learning.waits()} == {None}
 
 
 def test_its_own_waits_come_last_and_so_weigh_most(store):
@@ -131,7 +131,7 @@ def test_bounds_are_kept_beside_the_waits(store):
     for _ in range(40):
         one.observe(SMALL, Observation(30.0), one.predict(SMALL))
     assert one.predict(SMALL).said[BOUND] == pytest.approx(30.0)
-    assert store.waits()[-1]["bound"] == pytest.approx(30.0)
+    assert store.learning.waits()[-1]["bound"] == pytest.approx(30.0)
 
 
 def test_all_classes_of_a_cluster_have_bounds_and_trust_in_common(store):
@@ -152,13 +152,13 @@ def test_all_classes_of_a_cluster_have_bounds_and_trust_in_common(store):
 def test_what_is_common_begins_with_the_waits_that_are_kept_already(store):
     """Of a release that had nothing in common, and of accounting."""
     for i in range(60):
-        store.add_wait(KEY, 100.0, 150.0, 0, float(i))
+        store.learning.add_wait(KEY, 100.0, 150.0, 0, float(i))
     one = model_store(store)
     assert one.common(SMALL).bounds.bound(100.0) == pytest.approx(150, rel=1e-3)
     one.import_waits((MIDDLE, 400.0 + i, 1.0) for i in range(30))
     assert len(one.common(SMALL).bounds) == 60 + 29
     one.observe(SMALL, Observation(30.0), None)
-    assert store.learned("share-mix common ") is None, "of a wait that nobody predicted it learns nothing"
+    assert store.learning.learned("share-mix common ") is None, "of a wait that nobody predicted it learns nothing"
 
 
 def test_a_damaged_common_state_is_kept_aside_and_said_once(store):
@@ -166,11 +166,11 @@ def test_a_damaged_common_state_is_kept_aside_and_said_once(store):
     one = model_store(store, said)
     for _ in range(30):
         one.observe(SMALL, Observation(30.0), one.predict(SMALL))
-    store.save_learned("share-mix common ", {"version": 9}, 1.0)
+    store.learning.save_learned("share-mix common ", {"version": 9}, 1.0)
     again = model_store(store, said)
     assert again.predict(SMALL).said[BOUND] == pytest.approx(30.0)
     assert [key for key, _ in said] == ["share-mix common "]
-    assert store.learned("aside 7 share-mix common ") == {"version": 9}
+    assert store.learning.learned("aside 7 share-mix common ") == {"version": 9}
 
 
 def test_users_share_where_the_site_says_so(store):

@@ -34,7 +34,7 @@ def store(tmp_path):
 
 
 def model_store(store, name="share-mix", **more):
-    return ModelStore(store, lambda: 7.0, partial(make, name, LIVE_ALTERNATIVES), seed=1, **more)
+    return ModelStore(store.learning, lambda: 7.0, partial(make, name, LIVE_ALTERNATIVES), seed=1, **more)
 
 
 def row(wait, estimate, bound=None, censored=0):
@@ -85,17 +85,17 @@ def test_accuracy_compares_on_the_same_jobs():
 
 def test_an_outlook_has_ascending_quantiles_and_says_what_it_stands_on(store):
     one = model_store(store, hints=lambda g: {"queue": 500.0, "slurm": 9000.0})
-    found = outlook(one, store, ASK)
+    found = outlook(one, store.learning, ASK)
     assert (found["known_waits"], found["like_geometries"]) == (0, 0)
     for i in range(40):
         one.observe(ASK, Observation(450.0 + i), one.predict(ASK))
-    found = outlook(one, store, ASK)
+    found = outlook(one, store.learning, ASK)
     quantiles = found["quantiles"]
     assert quantiles["50"] == found["estimate"] <= quantiles["75"] <= quantiles["95"]
     assert 400 < found["estimate"] < 550
     assert found["known_waits"] == 40 and found["calibration"]["predictions"] == 40
     assert found["experts"]["queue"] == 500.0 and found["trust"]["slurm"] < found["trust"]["queue"]
-    near = outlook(one, store, Geometry("batch", "normal", 8, 7200))
+    near = outlook(one, store.learning, Geometry("batch", "normal", 8, 7200))
     assert (near["known_waits"], near["like_geometries"]) == (0, 1)
     json.dumps(found)
 
@@ -104,7 +104,7 @@ def test_an_outlook_has_ascending_quantiles_and_says_what_it_stands_on(store):
 def test_every_predictor_has_an_outlook(store, name):
     one = model_store(store, name)
     for _ in range(3):
-        found = outlook(one, store, ASK)
+        found = outlook(one, store.learning, ASK)
         assert found["quantiles"]["50"] <= found["quantiles"]["75"] <= found["quantiles"]["95"]
         one.observe(ASK, Observation(50.0), one.predict(ASK))
 
@@ -114,7 +114,7 @@ def test_the_survey_has_a_row_a_geometry(store):
     for i in range(3):
         one.observe(ASK, Observation(100.0 * (i + 1)), one.predict(ASK))
     one.observe(Geometry("debug", "", 1, 60, gres="gpu:2"), Observation(1.0), None)
-    first, second = survey(store)["geometries"]
+    first, second = survey(store.learning)["geometries"]
     assert (first["partition"], first["nodes"], first["time_limit"], first["waits"]) == ("batch", [4, 7], 7200.0, 3)
     assert (first["last"], first["median"], first["predictions"]) == (300.0, 200.0, 3)
     assert (second["gres"], second["nodes"], second["predictions"], second["memory_gb"]) == ("gpu", [1, 1], 0, None)
@@ -124,7 +124,7 @@ def test_without_an_agent_the_file_tells_and_is_not_changed(store, tmp_path):
     one = model_store(store)
     for _ in range(30):
         one.observe(ASK, Observation(300.0), one.predict(ASK))
-    store._execute("UPDATE learned SET state='damaged'")
+    store.connection.execute("UPDATE learned SET state='damaged'")
     config = config_of({"agent": {"state_dir": str(tmp_path)}})
     looking = Store.read_only(tmp_path / "penstock.db")
     told = from_store(config, looking, Geometry("", "normal", 4, 7200), lambda: 8.0)
@@ -132,9 +132,9 @@ def test_without_an_agent_the_file_tells_and_is_not_changed(store, tmp_path):
     assert len(told["geometries"]) == 1
     assert [r["predictions"] for r in told["accuracy"]] == [30, 0, 0], "Slurm was never asked, the queue not watched"
     with pytest.raises(StoreError):
-        looking.remember("a", "b")
+        looking.facts.remember("a", "b")
     looking.close()
-    assert store._rows("SELECT DISTINCT state FROM learned")[0]["state"] == "damaged"
+    assert store.connection.rows("SELECT DISTINCT state FROM learned")[0]["state"] == "damaged"
     one.observe(Geometry("debug", "", 1, 60), Observation(1.0), None)
     with pytest.raises(UserError, match="batch, debug"):
         from_store(config, store, Geometry("", "", 1, 60), lambda: 8.0)
@@ -144,7 +144,7 @@ def test_a_file_of_another_release_is_not_read(tmp_path):
     path = tmp_path / "penstock.db"
     Store(path).close()
     one = Store(path)
-    one._execute("PRAGMA user_version=1")
+    one.connection.execute("PRAGMA user_version=1")
     one.close()
     with pytest.raises(StoreError, match="state version 1"):
         Store.read_only(path)

@@ -138,7 +138,7 @@ def test_the_queue_is_watched_fitted_saved_and_taken_up_again(store, monkeypatch
             if one._task is not None:
                 await one._task
         assert one.hints(ASK)["queue"] == pytest.approx(20, rel=0.2)
-        saved = store.learned("queue-watch c1")
+        saved = store.learning.learned("queue-watch c1")
         assert saved is not None and saved["learner"]["model"] is not None, "when it was fitted"
         await one.close()
 
@@ -162,11 +162,13 @@ def test_a_long_queue_is_looked_through_beside_the_loop(store):
 
 
 def test_a_damaged_state_is_kept_aside_and_said(store):
-    store.save_learned("queue-watch c1", {"version": 77}, 1.0)
+    store.learning.save_learned("queue-watch c1", {"version": 77}, 1.0)
     said = []
     forecast(store, said=said)
     assert [key for key, _ in said] == ["queue-watch c1"]
-    assert store.learned("queue-watch c1") is None and store.learned("aside 1000 queue-watch c1") == {"version": 77}
+    assert store.learning.learned("queue-watch c1") is None and store.learning.learned("aside 1000 queue-watch c1") == {
+        "version": 77
+    }
 
 
 # -- accounting --------------------------------------------------------------------------------------------------------
@@ -183,7 +185,7 @@ def record(number, wait=60.0, **changes):
 
 def learn(store, answer, period=86400.0):
     clock = ManualClock(2000.0)
-    slurm, model_store = Slurm(clock, answer), ModelStore(store, clock.now, Median)
+    slurm, model_store = Slurm(clock, answer), ModelStore(store.learning, clock.now, Median)
     return asyncio.run(learn_history(slurm, store, model_store, clock, period)), slurm, model_store
 
 
@@ -200,10 +202,10 @@ def test_accounting_is_read_once_and_learned_from(store):
 
 
 def test_a_state_file_of_before_forecasts_is_read_once_more_for_the_shares_of_limits_alone(store):
-    store.remember("waits.history", "3 waits at 7")
+    store.facts.remember("waits.history", "3 waits at 7")
     records = [record(i) for i in range(3)]
     count, slurm, _ = learn(store, [records])
-    assert (count, len(slurm.asked)) == (0, 1) and list(store.wait_keys()) == []
+    assert (count, len(slurm.asked)) == (0, 1) and list(store.learning.wait_keys()) == []
     assert learn(store, [records])[1].asked == []
 
 
@@ -258,7 +260,7 @@ def test_a_wait_that_the_next_process_sees_is_learned_under_what_it_was_predicte
         process().model_store.observe(ASK, Observation(7000.0), estimate)
     asked = process()
     asyncio.run(asked.prepare([ASK]))
-    assert store.wait_keys() == [asked.model_store.key(ASK)]
+    assert store.learning.wait_keys() == [asked.model_store.key(ASK)]
 
 
 def test_a_clock_set_back_is_no_reason_not_to_ask_and_not_to_look(store):

@@ -70,13 +70,13 @@ def test_accounting_counts_for_the_users_own(store):
 
 
 def test_what_cannot_be_read_is_kept_aside_and_hurts_nobody(store):
-    store.save_learned("queue-past here", {"version": 99}, 1.0)
-    store.save_learned("used of limits", {"version": 1, "used": "?"}, 1.0)
+    store.learning.save_learned("queue-past here", {"version": 99}, 1.0)
+    store.learning.save_learned("used of limits", {"version": 1, "used": "?"}, 1.0)
     assert past_in(store, "here", make_snapshot()) == QueuePast()
     said = []
     watched(store, 100, lambda key, why: said.append((key, why))).close()
     assert said[0][0] == "queue-past here" and "version 99" in said[0][1]
-    assert store.learned("aside 0 queue-past here") == {"version": 99}
+    assert store.learning.learned("aside 0 queue-past here") == {"version": 99}
     assert past_in(store, "here", make_snapshot()).used == (0.5,)
 
 

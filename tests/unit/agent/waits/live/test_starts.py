@@ -105,7 +105,7 @@ def test_an_error_hurts_nobody(store, monkeypatch):
 
 
 def test_what_cannot_be_read_is_kept_aside(store):
-    store.save_learned("start-misses here", {"version": 99}, 1.0)
+    store.learning.save_learned("start-misses here", {"version": 99}, 1.0)
     assert len(misses_in(store, "here")) == 0
     said = []
     Watched(store, say=lambda key, why: said.append((key, why)))
