@@ -20,7 +20,7 @@ _OUTSIDE = ("slurm",)
 _MAKERS = {
     "app",
     "admin.commands.off_alone",
-    "admin.doctor.reader",
+    "admin.doctor.slurm_reader",
     "admin.one_pass",
     "console.acting",
     "console.backends",
