@@ -29,7 +29,7 @@ from penstock.api import (
 )
 from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, PenstockError, SlurmUnavailable
 from penstock.host.logins import login
-from penstock.slurm import needs, records
+from penstock.slurm import needs, records, site_settings
 from penstock.slurm.budget import RequestBudget
 from penstock.slurm.clocks import ControllerClock, since_boot
 from penstock.slurm.commands import CommandResult, CommandRunner
@@ -158,7 +158,7 @@ class CliQueries:
     async def site(self) -> SiteConfig:
         """See `Backend.site`. Compares the clocks as well: the answer begins with the controller's time."""
         text = await self._config()
-        site = understood("scontrol show config", lambda: records.site_from_text(text))
+        site = understood("scontrol show config", lambda: site_settings.site_from_text(text))
         if site.accounting and not self._cluster:
             site = replace(site, max_jobs_accrue=await self._accrue_limit())
         return replace(site, operator=await self._operates(text, bool(site.accounting)))
@@ -166,7 +166,7 @@ class CliQueries:
     async def _release(self) -> tuple[int, ...]:
         """The controller's release, as it says now."""
         text = await self._config()
-        return understood("scontrol show config", lambda: records.site_from_text(text)).version
+        return understood("scontrol show config", lambda: site_settings.site_from_text(text)).version
 
     async def _accrue_limit(self) -> int | None:
         """The least MaxJobsAccruePU of any QOS; None where there is none, or nobody says."""
@@ -178,7 +178,7 @@ class CliQueries:
 
     async def _operates(self, config: str, accounting: bool) -> bool:
         """Whether this user is root, Slurm's own, or an operator in accounting."""
-        if self._user in ("root", records.slurm_user(config)):
+        if self._user in ("root", site_settings.slurm_user(config)):
             return True
         if not accounting:
             return False
@@ -205,7 +205,7 @@ class CliQueries:
         text = await self._config()
         try:
             rule = privacy_from_config(text)
-            if not rule.hides or not records.site_from_text(text).accounting:
+            if not rule.hides or not site_settings.site_from_text(text).accounting:
                 return rule
             rows = await self._recorded("sacctmgr", "-nP", "show", "user", "withcoord", "format=User,AdminLevel,Coord")
             oversee, coordinators = coordinators_from_text(rows)
@@ -236,7 +236,7 @@ class CliQueries:
         """See `Reader.limits`."""
 
         async def cluster() -> str:
-            return self._cluster or records.site_from_text(await self._config()).cluster
+            return self._cluster or site_settings.site_from_text(await self._config()).cluster
 
         # Not of pyslurm, which does not say which QOS a partition has.
         return await read_limits(owners, self._read, self._recorded, lambda: CliQueries.partitions(self), cluster)
@@ -496,7 +496,7 @@ class CliQueries:
         """`scontrol show config`, which begins with the controller's time."""
         started = since_boot()
         text = await self._read("scontrol", "show", "config")
-        if (said := records.clock_from_config(text)) is not None:
+        if (said := site_settings.clock_from_config(text)) is not None:
             self._clock.compare(said, since_boot() - started)
         return text
 

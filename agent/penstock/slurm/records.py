@@ -19,7 +19,6 @@ from penstock.api import (
     Node,
     Partition,
     Reservation,
-    SiteConfig,
     StartEstimate,
     Step,
 )
@@ -27,7 +26,6 @@ from penstock.slurm.parse import (
     ParseError,
     expand_hosts,
     parse_array_tasks,
-    parse_config,
     parse_count,
     parse_exit_code,
     parse_job_state,
@@ -35,10 +33,10 @@ from penstock.slurm.parse import (
     parse_node_state,
     parse_pairs,
     parse_time,
-    parse_version,
 )
 from penstock.slurm.rows import draw_mark, lines_of, long_format, split_rows
 from penstock.slurm.runs import Period, runs_of
+from penstock.slurm.site_settings import WHOLE, items_of
 
 __all__ = [
     "ACCOUNTING_FIELDS",
@@ -47,7 +45,6 @@ __all__ = [
     "TRES_FIELDS",
     "accounting_from_rows",
     "arrays_of",
-    "clock_from_config",
     "draw_mark",
     "estimate_from_text",
     "fewest",
@@ -61,9 +58,6 @@ __all__ = [
     "partition_from_pairs",
     "reservation_from_line",
     "shares_from_text",
-    "site_from_settings",
-    "site_from_text",
-    "slurm_user",
     "split_rows",
     "step_from_row",
 ]
@@ -117,11 +111,10 @@ ACCOUNTING_FIELDS = (
 
 
 # str.isdigit() takes "²", too, and int() no more than some thousand digits.
-_WHOLE = re.compile(r"[0-9]{1,20}", re.ASCII)
 
 
 def _integer(text: str) -> int:
-    if not _WHOLE.fullmatch(text):
+    if not WHOLE.fullmatch(text):
         raise ParseError("not a number", text)
     return int(text)
 
@@ -159,7 +152,7 @@ def job_from_row(row: Sequence[str], default_limit: Callable[[str], float | None
         priority=_integer(cell["PriorityLong"]),
         dependency=_text(cell["Dependency"]),
         array_job=_integer(cell["ArrayJobID"]) if tasks else None,
-        array_task=_integer(tasks) if _WHOLE.fullmatch(tasks) else None,
+        array_task=_integer(tasks) if WHOLE.fullmatch(tasks) else None,
         tasks=parse_array_tasks(tasks) if tasks else 1,
         restarts=_integer(cell["RestartCnt"]),
         reservation=_text(cell["Reservation"]),
@@ -179,9 +172,9 @@ def fewest(job: Job, tres: str, per_node: str) -> int | None:
         return None
     asked = dict(part.partition("=")[::2] for part in tres.split(","))
     nodes, cpus = asked.get("node", ""), asked.get("cpu", "")
-    if not (_WHOLE.fullmatch(nodes) and _WHOLE.fullmatch(cpus)) or not 0 < int(nodes) < job.num_nodes:
+    if not (WHOLE.fullmatch(nodes) and WHOLE.fullmatch(cpus)) or not 0 < int(nodes) < job.num_nodes:
         return None
-    fits = int(cpus) <= int(nodes) * max(int(per_node) if _WHOLE.fullmatch(per_node) else 1, 1)
+    fits = int(cpus) <= int(nodes) * max(int(per_node) if WHOLE.fullmatch(per_node) else 1, 1)
     return int(nodes) if fits else None
 
 
@@ -234,7 +227,7 @@ def partition_from_pairs(pairs: Mapping[str, str]) -> Partition:
             default_time=parse_limit(pairs.get("DefaultTime", ""), max_time),
             max_nodes=None if max_nodes == "UNLIMITED" else parse_count(max_nodes),
             min_nodes=parse_count(pairs.get("MinNodes", "0")),
-            max_cpus_per_node=_integer(cpus) if _WHOLE.fullmatch(cpus := pairs.get("MaxCPUsPerNode", "")) else None,
+            max_cpus_per_node=_integer(cpus) if WHOLE.fullmatch(cpus := pairs.get("MaxCPUsPerNode", "")) else None,
             accounts=_admitted(pairs, "Accounts"),
             qos=_admitted(pairs, "Qos"),
             exclusive=pairs.get("OverSubscribe") == "EXCLUSIVE",
@@ -247,15 +240,15 @@ def partition_from_pairs(pairs: Mapping[str, str]) -> Partition:
 
 def _memory(text: str) -> float | None:
     """A node's memory in MB; a site that says nothing has Slurm's default of 1."""
-    return float(text) if _WHOLE.fullmatch(text) and int(text) > 1 else None
+    return float(text) if WHOLE.fullmatch(text) and int(text) > 1 else None
 
 
 def _admitted(pairs: Mapping[str, str], what: str) -> frozenset[str]:
     """Who may use a partition; who may not with `-` before the name."""
     allowed = pairs.get(f"Allow{what}", "ALL")
     if allowed != "ALL":
-        return _items(allowed)
-    return frozenset(f"-{name}" for name in _items(_text(pairs.get(f"Deny{what}", ""))))
+        return items_of(allowed)
+    return frozenset(f"-{name}" for name in items_of(_text(pairs.get(f"Deny{what}", ""))))
 
 
 _WEIGHT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]?)", re.ASCII)
@@ -282,9 +275,9 @@ def reservation_from_line(line: str) -> Reservation:
             start=0.0 if start is None else start,
             end=math.inf if end is None else end,  # Slurm's infinity is "Unknown" here
             nodes=expand_hosts(_text(pairs["Nodes"])),
-            users=_items(_text(pairs["Users"])),
-            accounts=_items(_text(pairs["Accounts"])),
-            flags=_items(pairs["Flags"]),
+            users=items_of(_text(pairs["Users"])),
+            accounts=items_of(_text(pairs["Accounts"])),
+            flags=items_of(pairs["Flags"]),
             active=pairs["State"] == "ACTIVE",
             partition=_text(pairs.get("PartitionName", "")),
         )
@@ -340,72 +333,6 @@ def shares_from_text(text: str, user: str) -> dict[str, float]:
         if 0 <= factor <= 1:
             shares[cells[0]] = max(factor, shares.get(cells[0], 0.0))  # one row a partition, where limits are by those
     return shares
-
-
-def site_from_text(text: str) -> SiteConfig:
-    """The settings in `scontrol show config`."""
-    return site_from_settings(parse_config(text))
-
-
-def site_from_settings(settings: Mapping[str, str]) -> SiteConfig:
-    """The settings, by the names that `scontrol show config` gives them."""
-    try:
-        return SiteConfig(
-            version=parse_version(settings["SLURM_VERSION"]),
-            cluster=settings["ClusterName"],
-            select_type=settings["SelectType"],
-            scheduler_parameters=_items(settings.get("SchedulerParameters", "")),
-            prolog_flags=_items(settings.get("PrologFlags", "").upper()),
-            priority_type=settings["PriorityType"],
-            priority_flags=_items(settings.get("PriorityFlags", "").upper()),
-            min_job_age=float(parse_count(settings["MinJobAge"].removesuffix("sec"))),
-            priority_weight_age=_weight(settings.get("PriorityWeightAge", "")),
-            max_array=int(size) if _WHOLE.fullmatch(size := settings.get("MaxArraySize", "")) else 1001,
-            accounting=settings.get("AccountingStorageType", "") == "accounting_storage/slurmdbd",
-            enforced=_items(settings.get("AccountingStorageEnforce", "").lower()) - {"none"},
-            private=_items(settings.get("PrivateData", "").lower()) - {"none"},
-            controller_parameters=_items(settings.get("SlurmctldParameters", "").lower()),
-            mail_domain=_domain(settings.get("MailDomain", "")),
-            scron="enable" in _items(settings.get("ScronParameters", "").lower()),
-            wakes_in=_resume(settings.get("ResumeTimeout", "")),
-            next_job=int(number) if _WHOLE.fullmatch(number := settings.get("NEXT_JOB_ID", "")) else None,
-        )
-    except KeyError as error:
-        raise ParseError(f"a configuration without {error.args[0]}", str(dict(settings))) from None
-
-
-def slurm_user(text: str) -> str:
-    """The user that slurmctld runs as, from `scontrol show config`."""
-    return parse_config(text).get("SlurmUser", "").partition("(")[0]
-
-
-def _resume(text: str) -> float:
-    """Seconds of a ResumeTimeout such as "600 sec"; Slurm's default where it is not said."""
-    match = re.match(r"\d{1,9}\b", text)
-    return 60.0 if match is None else float(match[0])
-
-
-def _domain(text: str) -> str:
-    """A mail domain; "(null)" and what is none is empty."""
-    return text if re.fullmatch(r"[A-Za-z0-9.-]+", text) else ""
-
-
-def _weight(text: str) -> int | None:
-    """A priority weight; None where it is not shown (priority/basic)."""
-    return int(text) if _WHOLE.fullmatch(text) else None
-
-
-def clock_from_config(text: str) -> float | None:
-    """The controller's clock when it wrote `scontrol show config`; None where the answer does not say."""
-    first = text.lstrip().partition("\n")[0]
-    try:
-        return parse_time(first.rpartition(" ")[2]) if first.startswith("Configuration data as of") else None
-    except ParseError:
-        return None
-
-
-def _items(value: str) -> frozenset[str]:
-    return frozenset(item.strip() for item in value.split(",") if item.strip())
 
 
 def accounting_from_rows(rows: Iterable[Sequence[str]]) -> list[tuple[AccountingRecord, tuple[str, ...]]]:

@@ -23,7 +23,7 @@ from penstock.app import App
 from penstock.errors import ConfigError, PenstockError, UserError
 from penstock.ipc.handlers import LocalDoor
 from penstock.sbatch import directives, moldable
-from penstock.slurm import option_words, parse, records, refusals
+from penstock.slurm import option_words, parse, records, refusals, site_settings
 from penstock.slurm.parse import ParseError
 from penstock.slurm.texts import texts_from_json
 from penstock.state.store import Store
@@ -407,9 +407,9 @@ def lines(read: Callable[[str], object], key: str, data: bytes) -> None:
 
 def site(data: bytes) -> None:
     said = text(data)
-    records.slurm_user(said)
-    records.clock_from_config(said)
-    records.site_from_text(said)
+    site_settings.slurm_user(said)
+    site_settings.clock_from_config(said)
+    site_settings.site_from_text(said)
 
 
 def _short(rows: int, answers: tuple[bytes, ...]) -> tuple[bytes, ...]:

@@ -33,7 +33,7 @@ from penstock.errors import (
     PenstockError,
     SlurmUnavailable,
 )
-from penstock.slurm import records
+from penstock.slurm import records, site_settings
 from penstock.slurm.base import NotOffered
 from penstock.slurm.budget import SubmissionKind
 from penstock.slurm.cli import CliBackend
@@ -135,7 +135,7 @@ class RestQueries(CliBackend):
             **self._settings,
             **told,
         }
-        site = self._read_as("the settings", lambda: records.site_from_settings(made))
+        site = self._read_as("the settings", lambda: site_settings.site_from_settings(made))
         user = {text(member(made, "SlurmUser")).partition("(")[0], "root"}
         operator = self._user in user or (accounting and self._user in await self.operators())
         accrue = await self._least_accrue() if accounting else None

@@ -12,7 +12,7 @@ from penstock import config
 from penstock.api import ReservationSpec
 from penstock.errors import ConfigError, UserError
 from penstock.sbatch import directives, moldable
-from penstock.slurm import records
+from penstock.slurm import records, site_settings
 from penstock.slurm.option_words import SbatchWords
 from penstock.workflow.model import workflow_from_dict, workflow_to_dict
 from penstock_lab.bench import fuzz, fuzz_targets
@@ -76,7 +76,7 @@ def test_figures_that_are_no_numbers_in_what_slurm_writes(figures):
         f"{line.partition('=')[0]}= {figures}" if line.startswith(("MaxArraySize", "PriorityWeightAge")) else line
         for line in text.splitlines()
     )
-    site = records.site_from_text(changed)
+    site = site_settings.site_from_text(changed)
     assert (site.max_array, site.priority_weight_age) == (1001, None)
 
 

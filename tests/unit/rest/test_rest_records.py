@@ -14,7 +14,8 @@ from penstock.api import JobState
 from penstock.errors import Infeasible
 from penstock.slurm.limits import associations_from_rows, qos_from_rows
 from penstock.slurm.parse import ParseError
-from penstock.slurm.records import accounting_from_rows, site_from_settings
+from penstock.slurm.records import accounting_from_rows
+from penstock.slurm.site_settings import site_from_settings
 from penstock_rest import records as rest
 from penstock_rest.accounting import association_rows, oversees, qos_rows
 from penstock_rest.errors import complaint, judged

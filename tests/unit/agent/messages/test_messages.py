@@ -36,7 +36,7 @@ from penstock.messages.events import failed_stages, paused
 from penstock.messages.figures import families
 from penstock.messages.messenger import Courier, Messenger
 from penstock.messages.outbox import LADDER, MOST, OLDEST, Letter, Outbox, State
-from penstock.slurm.records import site_from_text
+from penstock.slurm.site_settings import site_from_text
 from penstock.state.store import Store
 from penstock.workflow.documents import in_slots
 from penstock.workflow.model import Stage, Workflow

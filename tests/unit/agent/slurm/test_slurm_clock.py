@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import SlurmUnavailable
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.commands import CommandResult
-from penstock.slurm.records import clock_from_config
+from penstock.slurm.site_settings import clock_from_config
 
 
 @pytest.mark.parametrize(

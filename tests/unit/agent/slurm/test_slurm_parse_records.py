@@ -10,7 +10,7 @@ import pytest
 
 from penstock.api import AccountingRecord, JobState
 from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
-from penstock.slurm import records
+from penstock.slurm import records, site_settings
 from penstock.slurm.parse import ParseError
 from penstock.slurm.refusals import classify, refused, unanswered
 from places import FIXTURES
@@ -167,13 +167,13 @@ def test_partitions(read):
 
 
 def test_site(read, facts):
-    site = records.site_from_text(read("config.txt"))
+    site = site_settings.site_from_text(read("config.txt"))
     assert ".".join(f"{part:02}" if i < 2 else str(part) for i, part in enumerate(site.version)) == facts["version"]
     assert (site.cluster, site.select_type) == ("sc", "select/linear")
     assert site.permits_expansion and not site.accrues_always and "bf_interval=1" in site.scheduler_parameters
     assert (site.prolog_flags, site.priority_flags, site.min_job_age) == (frozenset(), frozenset(), 300.0)
     text = re.sub(r"(?m)^PrologFlags .*$", "PrologFlags = Alloc,Contain", read("config.txt"))
-    assert not records.site_from_text(text).permits_expansion
+    assert not site_settings.site_from_text(text).permits_expansion
 
 
 def test_steps(read, facts):

@@ -8,7 +8,7 @@ import pytest
 from penstock.errors import Infeasible, SlurmUnavailable
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.commands import CommandResult
-from penstock.slurm.records import site_from_text
+from penstock.slurm.site_settings import site_from_text
 from penstock.workflow.strategy import Rules
 
 CONFIG = """Configuration data as of 1795249390
