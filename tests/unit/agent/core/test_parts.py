@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 import textwrap
 from collections import Counter
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from factories import make_job, make_snapshot
@@ -100,3 +102,32 @@ def test_a_wrong_configuration_is_refused_by_the_part_whose_it_is(monkeypatch):
         monkeypatch.setattr(kind, "check", staticmethod(lambda _config, _kind=kind: asked.append(_kind)))
     app.check(config_of({}))
     assert tuple(asked) == every
+
+
+# How much of `Site` each part reads. Four is what a part should do with; these numbers may only get smaller.
+READS = {
+    "doors": 3,
+    "fronts": 3,
+    "malleable": 11,
+    "messages": 4,
+    "moldable": 8,
+    "off": 6,
+    "pools": 6,
+    "slots": 5,
+    "waits": 5,
+    "workflows": 9,
+}
+
+
+def read_of_site(part: Part) -> set[str]:
+    """The names that the modules of its folder read of a `Site`; commands have none."""
+    given = {field.name for field in fields(Site)} | {"owner_of_job"}
+    home = Path(inspect.getfile(type(part))).parent
+    trees = [ast.parse(path.read_text()) for path in home.rglob("*.py") if "commands" not in path.parts]
+    reads = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    return {node.attr for node in reads if node.attr in given and ast.unparse(node.value) in ("site", "self._site")}
+
+
+def test_what_each_part_reads_of_the_agent_gets_less():
+    found = {part.name: len(read_of_site(part)) for part in made().parts}
+    assert found == READS, "read less of the agent, or lower the number"
