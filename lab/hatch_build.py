@@ -12,4 +12,4 @@ class Dependencies(MetadataHookInterface):
 
     def update(self, metadata: dict[str, Any]) -> None:
         """Asks for the agent at this version, and for what its experiments are about; it needs nothing else."""
-        metadata["dependencies"] = [f"penstock[planning,pool]=={metadata['version']}"]
+        metadata["dependencies"] = [f"penstock[planning,pool,rest]=={metadata['version']}"]

@@ -22,7 +22,7 @@ from penstock.api import Offer
 from penstock.app import check
 from penstock.config import config_of, load
 from penstock.core.backends import make_backend
-from penstock.core.extensions import BACKENDS, CHANNELS
+from penstock.core.extensions import BACKENDS, CHANNELS, POINTS
 from penstock.core.installed import extension_points
 from penstock.messages.events import Event
 from penstock.messages.messenger import Courier, Messenger
@@ -219,8 +219,8 @@ for point in extension_points():
 """
 
 
-def test_a_checkout_on_the_path_has_all_that_comes_with_penstock(tmp_path):
-    """No distribution of Penstock is installed there, only what it depends on."""
+def test_a_checkout_on_the_path_has_all_that_comes_with_the_core(tmp_path):
+    """No distribution of Penstock is installed there, only what it depends on; parts are not looked for on the path."""
     libraries = tmp_path / "libraries"
     libraries.mkdir()
     for folder in (Path(p) for p in sys.path if p.endswith("-packages")):
@@ -239,4 +239,4 @@ def test_a_checkout_on_the_path_has_all_that_comes_with_penstock(tmp_path):
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [" ".join([point.noun, *point.own]) for point in extension_points()]
+    assert done.stdout.splitlines() == [" ".join([point.noun, *point.own]) for point in POINTS]

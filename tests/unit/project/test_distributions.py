@@ -86,7 +86,7 @@ def version(wheel: Path) -> str:
 def test_they_have_one_version_and_ask_for_each_other_by_it(wheels):
     assert {version(wheel) for wheel in wheels.values()} == {__version__}
     assert f"penstock-dmr=={__version__}" in needs(wheels["penstock"])
-    assert needs(wheels["penstock-lab"]) == [f"penstock[planning,pool]=={__version__}"]
+    assert needs(wheels["penstock-lab"]) == [f"penstock[planning,pool,rest]=={__version__}"]
     for name in (f"penstock-{one}" for one in BESIDE):
         assert f"penstock=={__version__}" in needs(wheels[name])
         assert f"{name}=={__version__}; extra == '{name.removeprefix('penstock-')}'" in every_need(wheels["penstock"])
