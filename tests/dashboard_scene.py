@@ -12,7 +12,8 @@ from penstock.core.picture import picture_to_dict
 from penstock.errors import AgentUnavailable
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
+from penstock.workflow.phases import RunPhase, StagePhase
+from penstock.workflow.state import StageRun, WorkflowRun
 from penstock_planning.plan.pricing import PaperPricing
 from penstock_planning.plan.shown import shown_slots
 

@@ -23,8 +23,9 @@ from penstock.state.sizes import FinishedResize
 from penstock.state.store import TICKED, Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import Kept, RunPhase, StagePhase, Submitter
 from penstock.workflow.run.runner import Runner
-from penstock.workflow.state import Kept, Own, RunPhase, StagePhase, StageRun, Submitter, WorkflowRun, units_of
+from penstock.workflow.state import Own, StageRun, WorkflowRun, units_of
 
 AT = 1.7e9
 

@@ -26,7 +26,8 @@ import numpy as np
 
 from penstock.api import plural
 from penstock.workflow.metrics import waited
-from penstock.workflow.state import RunPhase, WorkflowRun
+from penstock.workflow.phases import RunPhase
+from penstock.workflow.state import WorkflowRun
 from penstock.workflow.ties import Tie
 
 __all__ = ["LEAST", "ChainComparison", "ChainTerms", "Verdict", "compared", "terms_of"]

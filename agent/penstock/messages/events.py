@@ -7,7 +7,7 @@ from typing import Protocol
 
 from dmr.wire import clean
 from penstock.core.events import KINDS, Event
-from penstock.workflow.state import StagePhase
+from penstock.workflow.phases import StagePhase
 
 __all__ = ["KINDS", "Event", "failed_stages", "paused"]
 

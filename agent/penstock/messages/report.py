@@ -20,7 +20,8 @@ from penstock.slurm.meter import LOOKS
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.metrics import WaitParts, waited
-from penstock.workflow.state import RunPhase, WorkflowRun
+from penstock.workflow.phases import RunPhase
+from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategy import KEEPS_PLACE
 
 __all__ = ["Figure", "PeriodReport", "StageStart", "as_text", "asked", "report_of", "started", "waiting"]

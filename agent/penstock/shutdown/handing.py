@@ -14,11 +14,12 @@ from typing import Final
 
 from penstock.api import Job, JobState, Reason, Snapshot
 from penstock.core.off import CODE
+from penstock.workflow.phases import Kept, StagePhase
 from penstock.workflow.run.instructions import Cancel, Change, Instruction, Release, SlurmView, tasks_of
 from penstock.workflow.run.owned import all_due
 from penstock.workflow.run.reading import SiteRules, names_parent
 from penstock.workflow.scripts import dependency_text
-from penstock.workflow.state import Kept, StagePhase, StageRun, WorkflowRun
+from penstock.workflow.state import StageRun, WorkflowRun
 from penstock.workflow.ties import Tie
 
 __all__ = ["KeptBack", "kept_back", "own_jobs", "released"]

@@ -11,8 +11,9 @@ from penstock.core.offitems import ItemState, OffItem, jobs_text, minute_text
 from penstock.resize.running.machine import MalleableJob
 from penstock.resize.running.words import ResizePhase as Resize
 from penstock.shutdown.handing import kept_back
+from penstock.workflow.phases import Kept, StagePhase
 from penstock.workflow.run.owned import let_go
-from penstock.workflow.state import Kept, StagePhase, WorkflowRun
+from penstock.workflow.state import WorkflowRun
 
 __all__ = ["of_left", "of_malleable", "of_own", "of_owned", "stray"]
 

@@ -19,7 +19,7 @@ class RunTable(StateTable):
     """By their numbers."""
 
     def add(self, uid: int, state: Mapping[str, Any], now: float, submitter: str = "agent") -> int:
-        """A new run of a workflow; its number. `submitter`: who submits its jobs (`workflow.state.Submitter`)."""
+        """A new run of a workflow; its number. `submitter`: who submits its jobs (`workflow.phases.Submitter`)."""
         cursor = self._file.execute(
             "INSERT INTO runs (uid, created, state, submitter) VALUES (?, ?, ?, ?)",
             (uid, now, json.dumps(dict(state)), submitter),

@@ -27,7 +27,7 @@ from penstock.state.filekind import Documents, Row, same, stored_json, stored_ma
 from penstock.state.schema import UNREADABLE, statements
 from penstock.values.kinds import of_their_kinds
 from penstock.workflow.documents import run_from_dict
-from penstock.workflow.state import Submitter
+from penstock.workflow.phases import Submitter
 
 __all__ = ["IN_STATE", "Column", "columns_of", "flaw", "problems"]
 

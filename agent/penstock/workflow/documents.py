@@ -9,18 +9,8 @@ from typing import Any, Final
 
 from penstock.workflow.intervals import intervals_of
 from penstock.workflow.model import Workflow, workflow_from_dict, workflow_to_dict
-from penstock.workflow.state import (
-    Kept,
-    Order,
-    Own,
-    RunPhase,
-    StagePhase,
-    StageRun,
-    StageSlot,
-    Submitter,
-    WorkflowRun,
-    units_of,
-)
+from penstock.workflow.phases import Kept, RunPhase, StagePhase, Submitter
+from penstock.workflow.state import Order, Own, StageRun, StageSlot, WorkflowRun, units_of
 from penstock.workflow.strategies.cuts import place_units, singles, together
 from penstock.workflow.ties import Tie
 

@@ -14,8 +14,9 @@ from penstock.errors import NotFound, UserError
 from penstock.values.documents import brief, show
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.model import Workflow, workflow_from_dict
+from penstock.workflow.phases import Submitter
 from penstock.workflow.run.controller import WorkflowController
-from penstock.workflow.state import Submitter, WorkflowRun
+from penstock.workflow.state import WorkflowRun
 from penstock.workflow.stored import read_latest
 from penstock.workflow.submit.admission import seconds_open
 from penstock.workflow.submit.trying import Trial

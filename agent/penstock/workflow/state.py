@@ -1,7 +1,7 @@
 """The state of one running workflow: frozen, and to and from JSON-able values, so that it survives the agent.
 
-Who puts its jobs into the queue is part of it (`Submitter`). Times are seconds since the epoch, None means not known
-(yet).
+Who puts its jobs into the queue is part of it (`phases.Submitter`). Times are seconds since the epoch, None means not
+known (yet).
 """
 
 from __future__ import annotations
@@ -9,94 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, TypeVar
 
 from penstock.api import JobState
 from penstock.workflow.intervals import Intervals
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import Kept, RunPhase, StagePhase, Submitter
 from penstock.workflow.ties import Tie
 
 __all__ = [
-    "Kept",
     "Order",
     "Own",
-    "RunPhase",
-    "StagePhase",
     "StageRun",
     "StageSlot",
-    "Submitter",
     "WorkflowRun",
     "units_of",
     "updated",
 ]
 
 E = TypeVar("E", "StageRun", "Own")
-
-
-class Submitter(StrEnum):
-    """Who puts the jobs of a workflow into the queue.
-
-    AGENT: the agent, each when it is due. OWNER: their owner has put all of them there, most of them kept back, and the
-    agent lets each go when it is due: so it may serve users whom it cannot act as. SLOT: each has a slot of its own,
-    held for it, and is put into that as soon as those before it are in the queue.
-    """
-
-    AGENT = "agent"
-    OWNER = "owner"
-    SLOT = "slot"
-
-
-class Kept(StrEnum):
-    """How a job was kept back for the agent when its owner submitted it.
-
-    BEGIN: by a begin time that does not come (`reading.FAR`), which is brought forward to let it go. HOLD: by a hold of
-    its owner's, as release 0.1.0 did; when an Operator lifts that, an administrator's hold of the same moment goes with
-    it.
-    """
-
-    NOT = ""
-    BEGIN = "begin"
-    HOLD = "hold"
-
-
-class StagePhase(StrEnum):
-    """Where a stage's job is."""
-
-    WAITING = "waiting"  # not asked for yet; of an owner's: in the queue, kept back
-    INTENDED = "intended"  # a Submit was given out; the executor has it until it reports
-    SUBMITTED = "submitted"  # in the queue, held until its dependency has been read back
-    QUEUED = "queued"
-    RUNNING = "running"
-    DONE = "done"  # COMPLETED
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def final(self) -> bool:
-        """Whether nothing more happens to the stage."""
-        return self in (StagePhase.DONE, StagePhase.FAILED, StagePhase.CANCELLED)
-
-    @property
-    def live(self) -> bool:
-        """Whether the stage has a job in Slurm as far as is known."""
-        return self in (StagePhase.SUBMITTED, StagePhase.QUEUED, StagePhase.RUNNING)
-
-
-class RunPhase(StrEnum):
-    """Where a workflow is. FAILING and CANCELLING wait for its live jobs to be gone."""
-
-    ACTIVE = "active"
-    FAILING = "failing"
-    CANCELLING = "cancelling"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def final(self) -> bool:
-        """Whether nothing more happens to the workflow."""
-        return self in (RunPhase.COMPLETED, RunPhase.FAILED, RunPhase.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)

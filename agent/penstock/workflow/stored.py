@@ -13,7 +13,8 @@ from penstock.errors import UserError
 from penstock.state.schema import UNREADABLE
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
-from penstock.workflow.state import Submitter, WorkflowRun
+from penstock.workflow.phases import Submitter
+from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategy import KEEPS_PLACE, Rules
 
 __all__ = ["earlier_runs", "latest_runs", "note_rules", "read_latest"]

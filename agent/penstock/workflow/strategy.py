@@ -17,7 +17,8 @@ from typing import Final, Literal, Protocol, runtime_checkable
 from penstock.api import Geometry, Reason, SiteConfig
 from penstock.values.merging import obstacle_to_merge
 from penstock.workflow.model import Workflow
-from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
+from penstock.workflow.phases import StagePhase
+from penstock.workflow.state import StageRun, WorkflowRun
 from penstock.workflow.strategies.cuts import Cut, singles
 from penstock.workflow.ties import Tie
 

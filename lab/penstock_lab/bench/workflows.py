@@ -30,10 +30,10 @@ from penstock.core.executor import Executor
 from penstock.state.store import Store
 from penstock.values.waits import Estimate, Observation
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import StagePhase, Submitter
 from penstock.workflow.run.controller import WorkflowController
 from penstock.workflow.run.instructions import SlurmView
 from penstock.workflow.run.runner import Runner
-from penstock.workflow.state import StagePhase, Submitter
 from penstock.workflow.strategy import Rules
 
 NOW = 1_000_000_000.0

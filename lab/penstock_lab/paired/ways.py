@@ -17,7 +17,7 @@ from penstock.api import JobSpec, JobState
 from penstock.future.past import PastRecorder
 from penstock.workflow.metrics import gap_before, run_metrics
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.state import RunPhase
+from penstock.workflow.phases import RunPhase
 from penstock.workflow.strategies.cuts import Cut, place_units, singles
 from penstock_lab.mock.controller import Controller
 from penstock_lab.mock.engine import Engine

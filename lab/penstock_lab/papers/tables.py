@@ -21,7 +21,8 @@ import numpy as np
 from penstock.host import logs
 from penstock.workflow.metrics import gap_before, run_metrics
 from penstock.workflow.model import Workflow
-from penstock.workflow.state import RunPhase, WorkflowRun
+from penstock.workflow.phases import RunPhase
+from penstock.workflow.state import WorkflowRun
 from penstock_lab.intervals import Interval, mean_of
 from penstock_lab.papers import paper
 from penstock_lab.papers.drive import Submission, drive

@@ -14,7 +14,7 @@ from dmr import credential, wire
 from penstock.api import FAR, JobSpec, JobState
 from penstock.errors import OutcomeUnknown, SlurmUnavailable
 from penstock.workflow.model import workflow_to_dict
-from penstock.workflow.state import Submitter
+from penstock.workflow.phases import Submitter
 from penstock_lab.mock.codec import CHANGING
 from penstock_lab.mock.faults import Fault, FaultKind
 from penstock_lab.soak.invariants import Forgery

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.metrics import perceived_wait
-from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
+from penstock.workflow.phases import StagePhase
+from penstock.workflow.state import StageRun, WorkflowRun
 
 __all__ = ["workflows_model"]
 

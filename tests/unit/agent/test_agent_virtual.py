@@ -19,9 +19,10 @@ from penstock.waits.part import WaitsPart
 from penstock.workflow.asks import Asks
 from penstock.workflow.metrics import gap_before, run_metrics, waited
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import RunPhase, StagePhase
 from penstock.workflow.run.accounting import Accounting
 from penstock.workflow.run.seen import look_up
-from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
+from penstock.workflow.state import StageRun, WorkflowRun
 from penstock_lab.agent_world import START, Killed, World, chain, virtual
 from penstock_lab.mock.codec import CHANGING
 from penstock_lab.mock.jobs import SimJob

@@ -14,7 +14,7 @@ from penstock.core.off import Off, off_in
 from penstock.core.pauses import Pause, PauseControl, pauses_in
 from penstock.errors import OutcomeUnknown, SlurmUnavailable, StoreError
 from penstock.state.store import Store
-from penstock.workflow.state import RunPhase
+from penstock.workflow.phases import RunPhase
 from penstock_lab import agent_world
 from penstock_lab.agent_world import APP, SITE, WAYS, MortalConnection, World, chain, settled, virtual
 

@@ -7,7 +7,8 @@ from stored_states import owners_run
 
 from penstock.errors import StoreError
 from penstock.workflow.documents import run_to_dict
-from penstock.workflow.state import RunPhase, StagePhase, StageRun, Submitter
+from penstock.workflow.phases import RunPhase, StagePhase, Submitter
+from penstock.workflow.state import StageRun
 from penstock_lab.agent_world import World, chain, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")

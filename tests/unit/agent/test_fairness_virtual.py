@@ -6,7 +6,7 @@ import pytest
 
 from penstock.api import JobSpec, JobState
 from penstock.errors import NotNow, UserError
-from penstock.workflow.state import RunPhase, StagePhase, Submitter
+from penstock.workflow.phases import RunPhase, StagePhase, Submitter
 from penstock_lab.agent_world import World, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")

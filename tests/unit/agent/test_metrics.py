@@ -29,7 +29,7 @@ from penstock.ipc.limits import RateLimit
 from penstock.slurm.cli import CliBackend
 from penstock.state.store import Store
 from penstock.values.tally import Tally
-from penstock.workflow.state import RunPhase
+from penstock.workflow.phases import RunPhase
 from penstock_lab.agent_world import World, chain, virtual
 from penstock_lab.cluster.layout import reserved_ports
 from places import PROJECT

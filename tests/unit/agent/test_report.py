@@ -19,8 +19,9 @@ from penstock.state.store import Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.metrics import WaitParts
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import RunPhase, StagePhase
 from penstock.workflow.run.runner import Runner
-from penstock.workflow.state import RunPhase, StagePhase, WorkflowRun
+from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategy import KEEPS_PLACE, Rules
 from penstock.workflow.ties import Tie
 from penstock_lab.agent_world import World, chain, virtual

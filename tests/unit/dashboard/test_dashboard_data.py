@@ -18,7 +18,8 @@ from penstock.future.bands import Band, Misses
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.queued import FEW, Likely
 from penstock.workflow.documents import run_to_dict
-from penstock.workflow.state import Kept, Own, RunPhase, StagePhase, StageRun
+from penstock.workflow.phases import Kept, RunPhase, StagePhase
+from penstock.workflow.state import Own, StageRun
 from penstock_dashboard.data import cluster_model, decisions_model, natural, spans, waiting_starts, works
 from penstock_dashboard.feed import Feed
 from penstock_dashboard.flows import workflows_model

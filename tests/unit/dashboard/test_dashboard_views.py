@@ -20,7 +20,7 @@ from penstock.state.store import Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import workflow_to_dict
 from penstock.workflow.part import WorkflowPart
-from penstock.workflow.state import Submitter
+from penstock.workflow.phases import Submitter
 from penstock_lab.mock.backend import virtual_cluster
 
 ME = os.geteuid()

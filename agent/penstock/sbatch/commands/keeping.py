@@ -16,7 +16,7 @@ from penstock.console.acting import acting
 from penstock.core.acts import KnownJob, PutOff, ReleaseJob
 from penstock.core.executor import Concern
 from penstock.errors import NotFound, PenstockError
-from penstock.workflow.state import Kept
+from penstock.workflow.phases import Kept
 
 __all__ = ["KEEPS_BACK", "check_agent", "put_off"]
 

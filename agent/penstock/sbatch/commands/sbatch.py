@@ -34,8 +34,8 @@ from penstock.sbatch.directives import Request, own_options, read_directives, re
 from penstock.sbatch.moldable import shaped
 from penstock.sbatch.submission import explain, hand_on, pass_on
 from penstock.slurm.option_words import SbatchWords, exports_all, job_name, read_words, script_words, value_of
+from penstock.workflow.phases import Kept
 from penstock.workflow.run.owned import let_go
-from penstock.workflow.state import Kept
 
 __all__ = ["sbatch"]
 

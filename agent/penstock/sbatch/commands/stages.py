@@ -28,7 +28,8 @@ from penstock.slurm.dependencies import renamed
 from penstock.slurm.option_words import SbatchWords, elsewhere, given_name, job_name, read_words, script_words, value_of
 from penstock.slurm.parse import ParseError
 from penstock.values.lines import split_lines
-from penstock.workflow.state import Kept, StageRun, WorkflowRun
+from penstock.workflow.phases import Kept
+from penstock.workflow.state import StageRun, WorkflowRun
 
 __all__ = [
     "Behind",

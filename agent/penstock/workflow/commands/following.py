@@ -10,8 +10,9 @@ from penstock.console.acting import acting
 from penstock.core.acts import KnownJob, Retarget
 from penstock.core.executor import Concern, Payload
 from penstock.errors import PenstockError
+from penstock.workflow.phases import StagePhase
 from penstock.workflow.run.owned import moved as moved_dependency
-from penstock.workflow.state import StagePhase, StageRun, WorkflowRun, updated
+from penstock.workflow.state import StageRun, WorkflowRun, updated
 
 __all__ = ["follow_moved"]
 

@@ -20,8 +20,8 @@ from penstock.sbatch.submission import as_seen, submit
 from penstock.slurm.sbatch_options import spec_words
 from penstock.workflow.files.checks import check_against, check_units
 from penstock.workflow.model import Workflow
+from penstock.workflow.phases import Kept
 from penstock.workflow.scripts import job_spec, with_exports
-from penstock.workflow.state import Kept
 from penstock.workflow.strategies.cuts import place_units
 from penstock.workflow.strategies.perstage import PerStage
 from penstock.workflow.strategies.registry import strategy_named

@@ -22,7 +22,8 @@ from penstock.resize.commands.remembered import remembered_elastic
 from penstock.state.ownership import is_readable, ledger_path
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.metrics import WaitParts, waited
-from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
+from penstock.workflow.phases import StagePhase
+from penstock.workflow.state import StageRun, WorkflowRun
 
 __all__ = [
     "KEPT_BACK",

@@ -14,8 +14,9 @@ from penstock.errors import Infeasible, PenstockError, UserError
 from penstock.sbatch.directives import parse_more
 from penstock.values.durations import duration_text
 from penstock.workflow.commands.runs import Shown, answered, find, shown
+from penstock.workflow.phases import StagePhase
 from penstock.workflow.run.identity import known_job
-from penstock.workflow.state import StagePhase, WorkflowRun
+from penstock.workflow.state import WorkflowRun
 
 __all__ = ["cancel", "more", "retry"]
 

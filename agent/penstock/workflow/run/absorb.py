@@ -9,11 +9,12 @@ from penstock.api import Job, JobState, Reason
 from penstock.values.backoff import backoff
 from penstock.waits.learners.causes import noted
 from penstock.workflow.intervals import begun, ended
+from penstock.workflow.phases import RunPhase, StagePhase
 from penstock.workflow.run.identity import first_submission
 from penstock.workflow.run.instructions import Cancel
 from penstock.workflow.run.seen import UNSEEN_TRIES, look_up, ran
 from penstock.workflow.run.turn import Turn, fresh
-from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun, updated
+from penstock.workflow.state import StageRun, WorkflowRun, updated
 
 __all__ = ["absorb", "back_off", "clear_discarded"]
 

@@ -24,11 +24,12 @@ from penstock.host.clock import Clock, Rest
 from penstock.host.logs import get_logger
 from penstock.slurm.base import Reader
 from penstock.slurm.sbatch_options import restricts_export
+from penstock.workflow.phases import Kept, RunPhase
 from penstock.workflow.run.identity import known_job
 from penstock.workflow.run.instructions import Cancel, Change, Instruction, Release, Requeue, Submit
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.scripts import with_exports
-from penstock.workflow.state import Kept, RunPhase, WorkflowRun
+from penstock.workflow.state import WorkflowRun
 
 __all__ = ["Carrier", "RunStore", "subject_of"]
 

@@ -18,6 +18,7 @@ from penstock.state.environments import Environments
 from penstock.values.fair import LookupClaim, Rounds, UserShare
 from penstock.values.waits import Estimate
 from penstock.workflow.intervals import begun, ended, lasts
+from penstock.workflow.phases import RunPhase
 from penstock.workflow.run.accounting import Accounting
 from penstock.workflow.run.beliefs import Beliefs
 from penstock.workflow.run.book import Book
@@ -31,7 +32,7 @@ from penstock.workflow.run.room import UserRoom
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.run.submissions import Submissions
 from penstock.workflow.run.views import Views
-from penstock.workflow.state import RunPhase, WorkflowRun
+from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategy import Rules
 
 __all__ = ["WorkflowController"]

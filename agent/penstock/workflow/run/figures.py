@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from penstock.core.families import Family, Labels, MetricSpec, by, copied, family, named, one
+from penstock.workflow.phases import RunPhase, StagePhase, Submitter
 from penstock.workflow.run.book import Book
-from penstock.workflow.state import RunPhase, StagePhase, Submitter
 
 __all__ = ["METRICS", "families"]
 

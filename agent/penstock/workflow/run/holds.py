@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from penstock.api import Job, Reason
 from penstock.core.observe import Observer
 from penstock.core.pauses import PauseControl
-from penstock.workflow.state import RunPhase, WorkflowRun
+from penstock.workflow.phases import RunPhase
+from penstock.workflow.state import WorkflowRun
 
 __all__ = ["RunHolds"]
 

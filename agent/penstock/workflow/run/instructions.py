@@ -13,7 +13,8 @@ from types import MappingProxyType
 from penstock.api import AccountingRecord, Geometry, Job, JobSpec, JobState, Partition, Reason, Reservation, Snapshot
 from penstock.values.waits import Estimate, Observation
 from penstock.waits.learners.causes import Cause
-from penstock.workflow.state import Kept, WorkflowRun
+from penstock.workflow.phases import Kept
+from penstock.workflow.state import WorkflowRun
 from penstock.workflow.ties import Tie
 
 __all__ = [

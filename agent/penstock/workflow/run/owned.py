@@ -25,12 +25,13 @@ from penstock.api import Job, JobState, Reason, plural
 from penstock.values.waits import Estimate
 from penstock.waits.learners.causes import noted
 from penstock.workflow.intervals import begun, ended
+from penstock.workflow.phases import Kept, RunPhase, StagePhase
 from penstock.workflow.run.identity import first_submission
 from penstock.workflow.run.instructions import Change, Instruction, Release, Requeue, SlurmView
 from penstock.workflow.run.reading import SiteRules, parents_named
 from penstock.workflow.run.seen import UNSEEN_TRIES, look_up, ran
 from penstock.workflow.run.turn import NOT_OVER, Turn
-from penstock.workflow.state import Kept, RunPhase, StagePhase, StageRun, WorkflowRun, updated
+from penstock.workflow.state import StageRun, WorkflowRun, updated
 from penstock.workflow.strategies.registry import strategy_named
 from penstock.workflow.strategy import clock
 from penstock.workflow.ties import Tie

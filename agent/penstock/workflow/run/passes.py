@@ -12,6 +12,7 @@ from typing import Final
 
 from penstock.api import Geometry, Reason, plural
 from penstock.values.waits import Estimate
+from penstock.workflow.phases import RunPhase, StagePhase
 from penstock.workflow.run import owned
 from penstock.workflow.run.absorb import absorb, clear_discarded
 from penstock.workflow.run.calm import kept_back
@@ -19,7 +20,7 @@ from penstock.workflow.run.instructions import Cancel, Finished, Lookup, RunStep
 from penstock.workflow.run.reading import SiteRules
 from penstock.workflow.run.turn import Turn, geometry, spec_of
 from penstock.workflow.run.watch import after_minutes, pins_for, watch
-from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
+from penstock.workflow.state import StageRun, WorkflowRun
 from penstock.workflow.strategies.registry import strategy_named
 from penstock.workflow.strategy import live_parents
 from penstock.workflow.ties import Tie

@@ -8,7 +8,8 @@ from typing import Final
 
 from penstock.values.waits import Observation
 from penstock.workflow.model import Stage
-from penstock.workflow.state import Kept, StageRun
+from penstock.workflow.phases import Kept
+from penstock.workflow.state import StageRun
 from penstock.workflow.ties import Tie
 
 __all__ = ["SiteRules", "names_parent", "observed_wait", "parents_named"]

@@ -11,10 +11,11 @@ from penstock.core.pace import Pace, at_once
 from penstock.core.parts import Site
 from penstock.errors import NotFound, NotPermitted
 from penstock.host.logins import login
+from penstock.workflow.phases import RunPhase, Submitter
 from penstock.workflow.run.book import Book
 from penstock.workflow.run.carrying import subject_of
 from penstock.workflow.run.room import UserRoom
-from penstock.workflow.state import RunPhase, Submitter, WorkflowRun
+from penstock.workflow.state import WorkflowRun
 from penstock.workflow.stored import note_rules, read_latest
 from penstock.workflow.strategy import Rules
 from penstock.workflow.submit.admission import (

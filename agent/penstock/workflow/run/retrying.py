@@ -6,7 +6,8 @@ from dataclasses import fields, replace
 from typing import Final
 
 from penstock.errors import UserError
-from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
+from penstock.workflow.phases import RunPhase, StagePhase
+from penstock.workflow.state import StageRun, WorkflowRun
 
 __all__ = ["retried"]
 

@@ -24,13 +24,14 @@ from penstock.api import Geometry
 from penstock.core.pace import at_once
 from penstock.values.waits import Estimate
 from penstock.workflow.model import Workflow
+from penstock.workflow.phases import RunPhase, StagePhase
 from penstock.workflow.run import passes
 from penstock.workflow.run.absorb import back_off
 from penstock.workflow.run.instructions import Change, RunStep, SlurmView, Submit
 from penstock.workflow.run.reading import SiteRules
 from penstock.workflow.run.seen import ask_again
 from penstock.workflow.run.turn import spec_of
-from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
+from penstock.workflow.state import StageRun, WorkflowRun
 from penstock.workflow.strategies.cuts import place_units
 from penstock.workflow.strategies.registry import strategy_named
 from penstock.workflow.strategy import Outlook, Plan, Rules

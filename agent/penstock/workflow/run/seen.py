@@ -7,8 +7,9 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.api import JobState
+from penstock.workflow.phases import StagePhase
 from penstock.workflow.run.turn import Turn
-from penstock.workflow.state import StagePhase, StageRun
+from penstock.workflow.state import StageRun
 
 __all__ = ["UNSEEN_PAUSE", "UNSEEN_TRIES", "ask_again", "look_up", "ran"]
 

@@ -12,13 +12,13 @@ from penstock.errors import NotFound, NotNow, NotPermitted, UserError
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.files.checks import check_against, check_units, partitions_of
 from penstock.workflow.model import Workflow
+from penstock.workflow.phases import Submitter
 from penstock.workflow.run.beliefs import Beliefs
 from penstock.workflow.run.book import Book
 from penstock.workflow.run.carrying import subject_of
 from penstock.workflow.run.environments import RunEnvironments
 from penstock.workflow.run.retrying import retried
 from penstock.workflow.run.runner import Runner
-from penstock.workflow.state import Submitter
 from penstock.workflow.stored import earlier_runs, note_rules
 from penstock.workflow.strategies.cuts import place_units
 from penstock.workflow.strategies.registry import strategy_named

@@ -10,10 +10,11 @@ from penstock.api import Geometry, Job, JobSpec, JobState, Reason
 from penstock.values.waits import Estimate
 from penstock.waits.learners.causes import Cause, learnable
 from penstock.workflow.guard import Guard
+from penstock.workflow.phases import StagePhase
 from penstock.workflow.run.instructions import Cancel, Instruction, Observe, SlurmView
 from penstock.workflow.run.reading import SiteRules, failed_on, observed_wait, parents_named
 from penstock.workflow.scripts import job_spec
-from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
+from penstock.workflow.state import StageRun, WorkflowRun
 from penstock.workflow.strategy import Strategy
 from penstock.workflow.ties import Tie
 

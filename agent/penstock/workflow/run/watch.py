@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from penstock.api import Job, Reason
+from penstock.workflow.phases import StagePhase
 from penstock.workflow.run.instructions import Change, Release
 from penstock.workflow.run.reading import names_parent
 from penstock.workflow.run.turn import Turn, geometry
 from penstock.workflow.scripts import dependency_text
-from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
+from penstock.workflow.state import StageRun, WorkflowRun
 from penstock.workflow.strategy import expected_ends, names
 from penstock.workflow.ties import Tie
 

@@ -17,8 +17,9 @@ from penstock.slurm.parse import is_plain_name
 from penstock.values.documents import brief
 from penstock.workflow.documents import in_order
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
+from penstock.workflow.phases import Kept, RunPhase, StagePhase, Submitter
 from penstock.workflow.run.measure import OF_A_STAGE, weight
-from penstock.workflow.state import Kept, Order, Own, RunPhase, StagePhase, StageRun, Submitter, WorkflowRun, units_of
+from penstock.workflow.state import Order, Own, StageRun, WorkflowRun, units_of
 from penstock.workflow.strategies.cuts import singles
 from penstock.workflow.strategies.registry import known_strategies, strategy_named
 from penstock.workflow.strategy import WHOLE, Outlook, Plan, Rules

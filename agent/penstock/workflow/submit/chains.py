@@ -19,7 +19,8 @@ from penstock.slurm.dependencies import beside, jobs_named, needed
 from penstock.values.documents import brief
 from penstock.workflow.documents import in_order
 from penstock.workflow.model import NAME_PATTERN
-from penstock.workflow.state import Own, RunPhase, StageRun, WorkflowRun, units_of
+from penstock.workflow.phases import RunPhase
+from penstock.workflow.state import Own, StageRun, WorkflowRun, units_of
 from penstock.workflow.strategy import Plan, names
 from penstock.workflow.submit.admission import (
     MOST_STAGES,

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
+from penstock.workflow.phases import StagePhase
+from penstock.workflow.state import StageRun, WorkflowRun
 
 __all__ = ["expected_by", "took_in"]
 

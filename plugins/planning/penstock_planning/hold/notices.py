@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dmr.wire import clean
 from penstock.core.events import Event
 from penstock.values.exchanges import FOR_THE_BETTER
-from penstock.workflow.state import StagePhase, WorkflowRun
+from penstock.workflow.phases import StagePhase
+from penstock.workflow.state import WorkflowRun
 
 __all__ = ["notices_of"]
 

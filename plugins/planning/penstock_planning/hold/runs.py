@@ -20,13 +20,14 @@ from penstock.errors import Infeasible, LeftAlone, NotNow, NotPermitted, Penstoc
 from penstock.slurm.base import Reader
 from penstock.values.exchanges import CAN_BEGIN_EARLIER, FOR_THE_BETTER
 from penstock.values.waits import Estimate
+from penstock.workflow.phases import RunPhase
+from penstock.workflow.phases import StagePhase as Stands
 from penstock.workflow.run.carrying import Carrier, subject_of
 from penstock.workflow.run.identity import known_job
 from penstock.workflow.run.instructions import Finished, RunStep, SlurmView, Submit
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.run.turn import fresh
-from penstock.workflow.state import RunPhase, StageRun, StageSlot, WorkflowRun
-from penstock.workflow.state import StagePhase as Stands
+from penstock.workflow.state import StageRun, StageSlot, WorkflowRun
 from penstock_planning.hold.holds import Holds
 from penstock_planning.hold.ledger import Ledger
 from penstock_planning.plan.holding import Hold, HoldPhase, WantedSlot

@@ -16,7 +16,8 @@ from penstock.cli import cli
 from penstock.errors import SlurmUnavailable
 from penstock.workflow.commands import runs, workflows
 from penstock.workflow.documents import run_to_dict
-from penstock.workflow.state import Own, RunPhase, StagePhase, StageRun
+from penstock.workflow.phases import RunPhase, StagePhase
+from penstock.workflow.state import Own, StageRun
 from penstock_lab.mock.backend import virtual_cluster
 
 COUNT = 900

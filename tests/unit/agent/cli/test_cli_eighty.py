@@ -20,8 +20,9 @@ from penstock.sbatch.remembered import Remembered
 from penstock.workflow.commands import explain as explaining
 from penstock.workflow.commands import runs
 from penstock.workflow.documents import run_to_dict
+from penstock.workflow.phases import RunPhase, StagePhase
 from penstock.workflow.requests import with_reasons
-from penstock.workflow.state import Own, RunPhase, StagePhase, StageRun
+from penstock.workflow.state import Own, StageRun
 
 AT = 1_790_000_000.0
 UID = 1101

@@ -28,9 +28,10 @@ from penstock.workflow.commands.runs import find, shown
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.metrics import WaitParts
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import Kept, RunPhase, StagePhase, Submitter
 from penstock.workflow.run.retrying import retried
 from penstock.workflow.run.runner import Runner
-from penstock.workflow.state import Kept, Own, RunPhase, StagePhase, StageRun, Submitter
+from penstock.workflow.state import Own, StageRun
 
 FLOW = Workflow("w", tuple(Stage(n, 1, 60.0, 30.0, "true", a) for n, a in (("a", ()), ("b", ("a",)), ("c", ("b",)))))
 BROKEN = owners_run(

@@ -12,7 +12,7 @@ from penstock.core.pauses import Pause, PauseControl
 from penstock.errors import NotFound, NotPermitted, UserError
 from penstock.state.store import Store
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.state import RunPhase
+from penstock.workflow.phases import RunPhase
 from penstock_lab.agent_world import World, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")

@@ -40,7 +40,8 @@ from penstock.slurm.site_settings import site_from_text
 from penstock.state.store import Store
 from penstock.workflow.documents import in_slots
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.state import StagePhase, StageRun, StageSlot
+from penstock.workflow.phases import StagePhase
+from penstock.workflow.state import StageRun, StageSlot
 from penstock_lab.agent_world import World, chain, virtual
 from penstock_planning.hold.notices import notices_of
 

@@ -16,7 +16,7 @@ from penstock.api import FAR, Allocation, JobSpec, JobState
 from penstock.core.offitems import ItemState
 from penstock.errors import LeftAlone, NotPermitted, UserError
 from penstock.resize.running.words import ResizePhase
-from penstock.workflow.state import Kept, RunPhase
+from penstock.workflow.phases import Kept, RunPhase
 from penstock_lab.agent_world import APP, SITE, WAYS, Killed, World, chain, settled, the_phase, virtual
 from penstock_planning.hold.reservations import Reservations
 from penstock_planning.plan.holding import WantedSlot

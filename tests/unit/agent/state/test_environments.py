@@ -22,7 +22,7 @@ from penstock.state.environments import Environments, own_environment
 from penstock.state.store import Store
 from penstock.workflow.files.formats import parse_workflow
 from penstock.workflow.model import submitted_from, workflow_to_dict
-from penstock.workflow.state import RunPhase
+from penstock.workflow.phases import RunPhase
 from penstock_lab.agent_world import World, virtual
 
 SECRET = "s3cret-of-alice"

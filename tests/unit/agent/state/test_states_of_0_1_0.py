@@ -24,7 +24,8 @@ from penstock.state.schema import VERSION
 from penstock.statefile.statefile import open_checked
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.model import workflow_from_dict
-from penstock.workflow.state import Kept, Own, RunPhase, StageRun, Submitter, WorkflowRun
+from penstock.workflow.phases import Kept, RunPhase, Submitter
+from penstock.workflow.state import Own, StageRun, WorkflowRun
 from penstock_lab.agent_world import START, World, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")

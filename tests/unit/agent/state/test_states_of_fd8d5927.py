@@ -27,7 +27,7 @@ from penstock.state.schema import VERSION
 from penstock.state.store import Store
 from penstock.statefile.statefile import inspect, open_checked
 from penstock.workflow.documents import run_from_dict
-from penstock.workflow.state import RunPhase, StagePhase
+from penstock.workflow.phases import RunPhase, StagePhase
 from penstock_lab.agent_world import START, World, virtual
 from penstock_planning.hold.ledger import Ledger
 from penstock_planning.hold.ledgerfile import LEDGER

@@ -17,9 +17,10 @@ from penstock.future.past import QueuePast
 from penstock.state.store import Store
 from penstock.values.waits import Estimate
 from penstock.waits.learners.causes import hindrance
+from penstock.workflow.phases import Kept, StagePhase, Submitter
 from penstock.workflow.run.instructions import RunStep, SlurmView, tasks_of
 from penstock.workflow.run.runner import Runner
-from penstock.workflow.state import Kept, Own, StagePhase, StageRun, Submitter, WorkflowRun, units_of
+from penstock.workflow.state import Own, StageRun, WorkflowRun, units_of
 
 RUNNER = Runner(accrues=True)
 NEVER = 4_102_358_400.0  # 2099-12-31

@@ -12,7 +12,8 @@ from owned_jobs import run_of, stage_of
 
 from penstock.errors import NotFound, PenstockError, UserError
 from penstock.sbatch.commands.keeping import check_agent
-from penstock.workflow.state import Kept, RunPhase, StagePhase, WorkflowRun
+from penstock.workflow.phases import Kept, RunPhase, StagePhase
+from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategy import Rules
 from penstock.workflow.submit.admission import admit, plan, plan_for_owner, planned, registration, settled
 

@@ -11,8 +11,9 @@ from owned_jobs import codes, ended, look, of, run_of, stage_of, with_own
 from penstock.api import JobState
 from penstock.errors import UserError
 from penstock.workflow.documents import run_from_dict, run_to_dict
+from penstock.workflow.phases import RunPhase, StagePhase
 from penstock.workflow.run.instructions import Change, Observe, Requeue
-from penstock.workflow.state import RunPhase, StagePhase, WorkflowRun
+from penstock.workflow.state import WorkflowRun
 from penstock.workflow.submit import chains
 from penstock.workflow.submit.admission import admit, plan, registration
 from penstock.workflow.submit.chains import begun_because, followed_because, join, read_links

@@ -12,10 +12,10 @@ from test_workflow_runner import Driver, job
 
 from penstock.workflow.guard import PARENT_FAILED, TOO_EARLY, Guard
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import RunPhase
 from penstock.workflow.run.reading import SiteRules
 from penstock.workflow.run.retrying import retried
 from penstock.workflow.scripts import job_spec
-from penstock.workflow.state import RunPhase
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from penstock.api import JobState
 from penstock.core.acts import bears_name
 from penstock.values.waits import Estimate
 from penstock.workflow.documents import run_from_dict, run_to_dict
+from penstock.workflow.phases import Kept, RunPhase, StagePhase
 from penstock.workflow.run.identity import JobClaim, Recognition, known_job, outlived, recognise, records_of
 from penstock.workflow.run.instructions import Cancel, Change, Submit
-from penstock.workflow.state import Kept, RunPhase, StagePhase
 from penstock.workflow.submit.admission import registration
 from penstock.workflow.submit.chains import read_links
 

@@ -24,10 +24,10 @@ from penstock.values.waits import Estimate
 from penstock.waits.learners.learners import make
 from penstock.waits.learners.model_store import ModelStore
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import StagePhase
 from penstock.workflow.run.controller import WorkflowController
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.run.views import Views
-from penstock.workflow.state import StagePhase
 from penstock.workflow.strategy import Rules
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig

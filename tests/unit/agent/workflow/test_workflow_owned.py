@@ -17,10 +17,11 @@ from penstock.core.pace import at_once
 from penstock.slurm.states import parse_job_state
 from penstock.values.waits import Estimate, Known, Observation
 from penstock.workflow.documents import run_from_dict, run_to_dict
+from penstock.workflow.phases import Kept, RunPhase, StagePhase
 from penstock.workflow.run.instructions import Change, Finished, Lookup, Observe, Release, Requeue
 from penstock.workflow.run.owned import let_go
 from penstock.workflow.run.runner import Runner
-from penstock.workflow.state import Kept, Order, RunPhase, StagePhase, WorkflowRun
+from penstock.workflow.state import Order, WorkflowRun
 
 NO_ACCRUAL = Runner(accrues=False)
 

@@ -24,9 +24,9 @@ from penstock.state.store import Store
 from penstock.waits.learners.learners import make
 from penstock.waits.learners.model_store import ModelStore
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import RunPhase
 from penstock.workflow.run.controller import WorkflowController
 from penstock.workflow.run.runner import Runner
-from penstock.workflow.state import RunPhase
 from penstock.workflow.strategy import Rules
 from penstock_lab.agent_world import World as AgentWorld
 from penstock_lab.agent_world import virtual

@@ -19,9 +19,9 @@ from owned_jobs import NEVER, run_of, stage_of
 from penstock.api import AccountingRecord, Job, JobState
 from penstock.values.waits import Estimate
 from penstock.workflow.documents import run_from_dict, run_to_dict
+from penstock.workflow.phases import Kept, RunPhase, StagePhase
 from penstock.workflow.run.instructions import Change, Finished, Lookup, Observe, Release, Requeue, SlurmView
 from penstock.workflow.run.runner import Runner
-from penstock.workflow.state import Kept, RunPhase, StagePhase
 from penstock.workflow.submit.admission import admit, plan, registration
 
 ALICE, BOB, NOBODY = 1000, 1001, 0  # a job of nobody's is one that Slurm has never known

@@ -12,8 +12,9 @@ from owned_jobs import LOOKS, RUNNER, codes, ended, look, of, run_of, stage_of
 from penstock.api import Reason
 from penstock.core import extensions
 from penstock.errors import UserError
+from penstock.workflow.phases import Kept, StagePhase
 from penstock.workflow.run.instructions import Release
-from penstock.workflow.state import Kept, StagePhase, WorkflowRun
+from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategies.registry import known_strategies
 from penstock.workflow.strategy import (
     Due,

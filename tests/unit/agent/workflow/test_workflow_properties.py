@@ -20,9 +20,9 @@ from penstock.values.waits import Estimate
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.metrics import run_metrics
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import RunPhase, StagePhase
 from penstock.workflow.run.instructions import Cancel, Change, Finished, Lookup, Observe, Release, SlurmView, Submit
 from penstock.workflow.run.runner import Runner
-from penstock.workflow.state import RunPhase, StagePhase
 from penstock.workflow.strategies.registry import known_strategies, strategy_named
 from penstock.workflow.ties import Tie
 

@@ -9,8 +9,8 @@ from test_workflow_runner import Driver, job, record, view
 
 from penstock.workflow.metrics import run_metrics
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import RunPhase
 from penstock.workflow.run.instructions import Submit
-from penstock.workflow.state import RunPhase
 
 
 def flow(retries=0):

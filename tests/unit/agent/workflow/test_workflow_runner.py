@@ -13,6 +13,7 @@ from penstock.waits.learners.causes import Cause
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.metrics import WaitParts, gap_before, run_metrics, waited
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import RunPhase, StagePhase
 from penstock.workflow.run.instructions import (
     Cancel,
     Change,
@@ -25,7 +26,6 @@ from penstock.workflow.run.instructions import (
 )
 from penstock.workflow.run.reading import names_parent
 from penstock.workflow.run.runner import Runner
-from penstock.workflow.state import RunPhase, StagePhase
 
 FLOW = Workflow(
     "mosaic",

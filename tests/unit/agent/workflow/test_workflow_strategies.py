@@ -10,9 +10,9 @@ import pytest
 
 from penstock.errors import UserError
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import StagePhase
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.scripts import GROWTH_WAIT, combined_command, job_spec
-from penstock.workflow.state import StagePhase
 from penstock.workflow.strategies.cuts import place_units
 from penstock.workflow.strategies.registry import known_strategies, strategy_named
 from penstock.workflow.strategy import Outlook, Rules, expected_end

@@ -13,9 +13,9 @@ from penstock.workflow.asks import Asks
 from penstock.workflow.guard import TOO_EARLY
 from penstock.workflow.metrics import run_metrics
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import RunPhase
 from penstock.workflow.run.instructions import Cancel, Change, Finished, Observe, Release, Submit
 from penstock.workflow.run.runner import Runner
-from penstock.workflow.state import RunPhase
 from penstock.workflow.ties import Tie
 
 

@@ -14,7 +14,7 @@ from penstock.api import JobState
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.intervals import begun, ended, lasts, overlap
 from penstock.workflow.metrics import WaitParts, gap_before, perceived_wait, waited
-from penstock.workflow.state import Kept, StagePhase
+from penstock.workflow.phases import Kept, StagePhase
 
 
 def started(**merge):

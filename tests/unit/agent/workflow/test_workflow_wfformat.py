@@ -16,8 +16,8 @@ from penstock.errors import UserError
 from penstock.workflow.files.formats import load_workflow, parse_workflow
 from penstock.workflow.files.wfformat import Packing, PoolCommands
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.phases import StagePhase
 from penstock.workflow.run.runner import Runner
-from penstock.workflow.state import StagePhase
 from penstock.workflow.submit.expectations import expected_by
 from penstock.workflow.tasks import WorkflowTask, packed_command, packed_time, pool_command
 

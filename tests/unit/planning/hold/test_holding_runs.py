@@ -21,7 +21,7 @@ from penstock.values.allow import Rule
 from penstock.workflow.documents import in_slots
 from penstock.workflow.files.formats import parse_workflow
 from penstock.workflow.model import workflow_to_dict
-from penstock.workflow.state import StagePhase as Stands
+from penstock.workflow.phases import StagePhase as Stands
 from penstock.workflow.state import StageSlot
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig

@@ -24,7 +24,7 @@ from penstock.state.sizes import FinishedResize
 from penstock.state.store import Store
 from penstock.values.allow import NOT_ALLOWED, Rule, Subject, refusal
 from penstock.workflow.part import WorkflowPart
-from penstock.workflow.state import RunPhase
+from penstock.workflow.phases import RunPhase
 from penstock_lab.agent_world import APP, World, chain, virtual
 from penstock_planning.broker.assess import ClusterMarket
 

@@ -11,7 +11,7 @@ import pytest
 from penstock.api import Allocation, JobSpec, JobState
 from penstock.errors import Infeasible, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
 from penstock.resize.running.words import ResizePhase
-from penstock.workflow.state import RunPhase
+from penstock.workflow.phases import RunPhase
 from penstock_lab.agent_world import APP, SITE, START, WAYS, Killed, Program, World, chain, settled, the_phase, virtual
 from penstock_lab.mock.codec import CHANGING
 
