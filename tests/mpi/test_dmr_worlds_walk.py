@@ -17,7 +17,9 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def places(done: subprocess.CompletedProcess[str]) -> list[int]:
-    return [int(line.split()[2]) for line in done.stdout.splitlines() if line.startswith("place")]
+    """The sizes by the places' numbers: processes of several launchers print them, each in its own time."""
+    told = [line.split() for line in done.stdout.splitlines() if line.startswith("place")]
+    return [int(size) for _, _number, size, *_ in sorted(told, key=lambda words: int(words[1]))]
 
 
 def random_walk(length: int, seed: int) -> list[str]:
