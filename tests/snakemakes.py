@@ -12,7 +12,11 @@ from places import PROJECT
 READY = os.environ.get("PENSTOCK_TEST_SNAKEMAKE", "")
 """A virtual environment that has all of it already, to be used instead of a new one."""
 PACKAGES = ("snakemake==9.27.1", "snakemake-executor-plugin-slurm==2.8.0", "pytest<9", "pytest-timeout")
-OURS = (str(PROJECT / "dmr"), f"{PROJECT}[pool]", str(PROJECT / "plugins" / "snakemake-executor"))
+OURS = (
+    str(PROJECT / "dmr"),
+    f"{PROJECT}[pool]",
+    *(str(PROJECT / "plugins" / name) for name in ("pool", "snakemake-executor")),
+)
 
 
 def programs() -> AbstractContextManager[Path]:
