@@ -10,7 +10,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-# Distributions of plugins/, each in the folder of its extra's name.
+# Distributions of plugins/, by the names of the extras that bring them.
 BESIDE = ("dashboard", "planning", "pool", "pyslurm", "rest", "site-view")
 # Where the agent looks for the commit (host/commit.py), in an sdist and in a wheel.
 PLACES = {"sdist": "agent/penstock/commit.txt", "wheel": "penstock/commit.txt"}

@@ -92,7 +92,7 @@ build() {
     "$tools/bin/pip" -q install 'build>=1.2,<2' 'cyclonedx-bom>=7,<8' 'pip-tools>=7.5,<8'
 
     say "sdists and wheels"
-    for name in . dmr lab plugins/{dashboard,planning,pool,pyslurm,rest,site-view,snakemake-executor,portals}; do # a wheel is made of its sdist
+    for name in . dmr lab plugins/{dashboard,planning,pool,pyslurm-backend,rest,site-view,snakemake-executor,portals}; do # a wheel is made of its sdist
         "$tools/bin/python" -m build --outdir "$out" "$source/$name" >"$work/build.log" 2>&1 || {
             tail -n 20 "$work/build.log" >&2
             die "$name could not be built"

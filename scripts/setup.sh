@@ -74,7 +74,7 @@ setup_python() {
         own_folder "$VENV" || return 1 # what is in it is run as root
     fi
     # With the version, which the distributions ask for each other by.
-    sum=$(cat "$ROOT"/{{,dmr/,lab/,plugins/{dashboard,planning,pool,pyslurm,rest,site-view}/}pyproject.toml,hatch_build.py,agent/penstock/__init__.py} | cksum)
+    sum=$(cat "$ROOT"/{{,dmr/,lab/,plugins/{dashboard,planning,pool,pyslurm-backend,rest,site-view}/}pyproject.toml,hatch_build.py,agent/penstock/__init__.py} | cksum)
     stamp=$VENV/.penstock-setup
     if [ ! -x "$VENV/bin/python" ] || ! "$VENV/bin/python" -c '' 2>/dev/null; then
         say "making $VENV with $PYTHON"
@@ -90,12 +90,14 @@ setup_python() {
         (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install \
             -e "$ROOT/dmr" -e "${ROOT}[$EXTRAS]" --editable="$ROOT"/plugins/{dashboard,planning,pool,rest,site-view} -e "$lab")
         # Without pyslurm, which fits one release of Slurm: see setup_pyslurm.
-        (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install --no-deps -e "$ROOT/plugins/pyslurm")
+        (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install --no-deps \
+            -e "$ROOT/plugins/pyslurm-backend" 2>/dev/null) || # pip calls it a conflict that pyslurm is not there
+            say "penstock-pyslurm could not be installed"
         printf '%s\n' "$version $EXTRAS $sum" >"$stamp"
     fi
     if [ "$how" != "-e" ]; then
         (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install --no-deps "$how" \
-            "$ROOT/dmr" "$ROOT" "$ROOT/lab" "$ROOT"/plugins/{dashboard,planning,pool,pyslurm,rest,site-view})
+            "$ROOT/dmr" "$ROOT" "$ROOT/lab" "$ROOT"/plugins/{dashboard,planning,pool,pyslurm-backend,rest,site-view})
     fi
 }
 
@@ -206,7 +208,7 @@ setup_pyslurm() {
     release=$( (slurmctld -V 2>/dev/null || true) | grep -oE '[0-9]+\.[0-9]+' | head -1 || true)
     if [ "$release" = "25.11" ] && [ -e /usr/include/slurm/slurm.h ]; then
         "$VENV/bin/python" -c 'import pyslurm' 2>/dev/null ||
-            "$VENV/bin/python" -m pip -q --disable-pip-version-check install -e "$ROOT/plugins/pyslurm" ||
+            "$VENV/bin/python" -m pip -q --disable-pip-version-check install -e "$ROOT/plugins/pyslurm-backend" ||
             say "pyslurm could not be built; the command line backend serves"
     else
         say "pyslurm is left out: it fits Slurm 25.11 only, here is ${release:-none}; the command line backend serves"

@@ -24,12 +24,14 @@ from penstock.host.commit import from_checkout
 from places import PROJECT
 
 BESIDE = ("dashboard", "planning", "pool", "pyslurm", "rest", "site-view")
+FOLDERS = {"pyslurm": "pyslurm-backend"}
 SNAKEMAKE = "snakemake-executor-plugin-penstock"
 SOURCES = {
     "penstock": PROJECT,
     "penstock-dmr": PROJECT / "dmr",
     "penstock-lab": PROJECT / "lab",
-    **{f"penstock-{name}": PROJECT / "plugins" / name for name in BESIDE},
+    # A folder `pyslurm` on the path, as `plugins` is in a checkout, would pass for that library.
+    **{f"penstock-{name}": PROJECT / "plugins" / FOLDERS.get(name, name) for name in BESIDE},
     SNAKEMAKE: PROJECT / "plugins" / "snakemake-executor",
     "penstock-portals": PROJECT / "plugins" / "portals",
 }

@@ -25,7 +25,7 @@ BESIDE = (
     "plugins/dashboard",
     "plugins/planning",
     "plugins/pool",
-    "plugins/pyslurm",
+    "plugins/pyslurm-backend",
     "plugins/rest",
     "plugins/site-view",
 )
@@ -276,3 +276,10 @@ def test_a_circle_is_seen():
     written = {"a.c": '#include "a.h"\n#include "b.h"\n', "a.h": "", "b.c": '#include "b.h"\n', "b.h": '#include "a.h"'}
     assert set(circle(c_needs(written))) == {"a", "b"}
     assert circle(c_needs({**written, "b.h": ""})) == []
+
+
+def test_no_folder_on_the_path_of_a_checkout_passes_for_a_library():
+    """`plugins` is on it; Python takes any folder there whose name is a word for a package."""
+    libraries = {"click", "dask", "distributed", "dmr", "httpx", "mpi4py", "numpy", "parsl", "pyslurm", "ray", "yaml"}
+    for home in ("agent", "plugins", "dmr", "lab"):
+        assert not {path.name for path in (PROJECT / home).iterdir() if path.is_dir()} & (libraries - {home})

@@ -334,9 +334,8 @@ def main() -> None:
     # Task lists of arrays are cut off at 64 letters otherwise.
     os.environ["SLURM_BITSTR_LEN"] = "0"
     try:
-        import pyslurm.settings
-
         import pyslurm as loaded
+        import pyslurm.settings
     except ImportError as error:
         _write(answers, {"missing": f"{error}"})
         return
