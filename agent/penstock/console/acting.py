@@ -26,7 +26,7 @@ from penstock.host import logs
 from penstock.ipc.client import ask_agent
 from penstock.slurm.base import Backend, Reader
 from penstock.slurm.budget import Metered
-from penstock.state.leadership import DATABASE
+from penstock.state.ownership import state_path
 from penstock.state.store import Store
 
 __all__ = ["Acting", "acting"]
@@ -111,7 +111,7 @@ def _pauses(config: Config) -> tuple[Pause, ...]:
         told = ask_agent(config, "pauses")
         return tuple(Pause(**each) for each in told)
     except AgentUnavailable:
-        path = config.agent.state_dir / DATABASE
+        path = state_path(config)
         return _stored(path) if os.access(path, os.R_OK, effective_ids=True) else ()
 
 

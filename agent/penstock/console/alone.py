@@ -23,6 +23,7 @@ from penstock.errors import AgentUnavailable, OutcomeUnknown, PenstockError, Sta
 from penstock.state.environments import Environments, own_environment
 from penstock.state.leadership import hold_state, is_shared, last_at_work, open_store
 from penstock.state.lease.machine import Card
+from penstock.state.ownership import state_path
 from penstock.state.schema import UNREADABLE
 from penstock.state.store import TICKED, Store
 from penstock.values.kinds import of_their_kinds
@@ -129,7 +130,7 @@ def _own_store(config: Config, unavailable: AgentUnavailable, *, write: bool) ->
 
 @contextmanager
 def _opened(config: Config, unavailable: AgentUnavailable, write: bool) -> Iterator[Store]:
-    path = config.agent.state_dir / "penstock.db"
+    path = state_path(config)
     if not write and path.exists():  # to look at it is no reason to bring it up to date
         with closing(Store.read_only(path)) as store:
             yield store

@@ -12,6 +12,7 @@ from penstock.config import Config
 from penstock.errors import AgentUnavailable, PenstockError
 from penstock.fronts.programs.process import BY_FRONT
 from penstock.ipc.client import ask_agent
+from penstock.state.ownership import state_path
 
 __all__ = ["ask_or_leave", "ask_or_read", "left_environment", "plan_stages", "read_by_tool", "why_silent"]
 
@@ -32,7 +33,7 @@ def why_silent(config: Config, unavailable: AgentUnavailable) -> PenstockError:
 
 def _has_state(config: Config) -> bool:
     """Whether there is a state file that the caller can read."""
-    return os.access(config.agent.state_dir / "penstock.db", os.R_OK, effective_ids=True)
+    return os.access(state_path(config), os.R_OK, effective_ids=True)
 
 
 def read_by_tool() -> bool:

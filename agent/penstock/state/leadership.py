@@ -20,11 +20,10 @@ from penstock.state.connection import Holder
 from penstock.state.lease.files import in_use, published
 from penstock.state.lease.holder import Lease
 from penstock.state.lease.machine import Card
-from penstock.state.ownership import acts_path
+from penstock.state.ownership import DATABASE, acts_path, state_path
 from penstock.state.store import Store
 
 __all__ = [
-    "DATABASE",
     "Leadership",
     "Lock",
     "hold_state",
@@ -35,7 +34,6 @@ __all__ = [
     "open_store",
 ]
 
-DATABASE = "penstock.db"
 _LOCK = "agent.lock"
 
 
@@ -172,7 +170,7 @@ def _hold(config: Config, role: str, wait: float, tell: Callable[[Card | None], 
 def open_store(config: Config, leadership: Leadership) -> Store:
     """The state, for whoever holds it."""
     holder: Holder | None = leadership if isinstance(leadership, Lease) else None
-    return Store(config.agent.state_dir / DATABASE, holder)
+    return Store(state_path(config), holder)
 
 
 def open_acts(config: Config) -> Store:

@@ -14,9 +14,26 @@ from penstock.errors import NotPermitted, StoreError
 from penstock.host.homes import own_state
 from penstock.host.logins import login
 
-__all__ = ["acts_path", "check_root", "denied", "is_readable", "ledger_path", "own_folder", "owner"]
+__all__ = [
+    "DATABASE",
+    "acts_path",
+    "check_root",
+    "denied",
+    "is_readable",
+    "ledger_path",
+    "own_folder",
+    "owner",
+    "state_path",
+]
 
+DATABASE = "penstock.db"
+"""What the agent's state file is called in its folder."""
 _ACTS = "acts.db"
+
+
+def state_path(config: Config) -> Path:
+    """Where the agent's state file is, or would be."""
+    return config.agent.state_dir / DATABASE
 
 
 def own_folder(config: Config) -> Path:

@@ -20,8 +20,8 @@ from penstock.config import Config
 from penstock.errors import NotPermitted, StateRefused
 from penstock.state.copies import copied
 from penstock.state.filekind import FileKind
-from penstock.state.leadership import DATABASE, Leadership, open_acts, open_store
-from penstock.state.ownership import acts_path, is_readable
+from penstock.state.leadership import Leadership, open_acts, open_store
+from penstock.state.ownership import acts_path, is_readable, state_path
 from penstock.state.reading import PATIENCE, SAID, failed, log_of, reading
 from penstock.state.schema import APPLICATION_ID, MIGRATIONS, VERSION, way_out
 from penstock.state.store import Store
@@ -54,7 +54,7 @@ STATE = FileKind(
         "inbox": "at",
         "messages": "at",
     },
-    lambda config: config.agent.state_dir / DATABASE,
+    state_path,
     lambda path: Store(path).close(),
     APPLICATION_ID,
     5,
@@ -116,7 +116,7 @@ def open_checked(config: Config, leadership: Leadership) -> Store:
 
     Raises StateRefused when that finds anything, or the file is another user's, and like `Store`.
     """
-    path = config.agent.state_dir / DATABASE
+    path = state_path(config)
     try:
         must_be_whole(path)
         return open_store(config, leadership)

@@ -25,7 +25,7 @@ from penstock.console.former import formerly
 from penstock.console.output import emit_json, plain, table
 from penstock.errors import PenstockError, StoreError, UserError
 from penstock.host.logins import login
-from penstock.state.ownership import owner
+from penstock.state.ownership import DATABASE, owner
 from penstock.state.store import Store
 from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.values.instants import parse_instant
@@ -180,7 +180,7 @@ def _verify(folder: Path, given: Iterable[str], since: float | None, as_json: bo
 
 def _stored(folder: Path, warnings: list[str]) -> ChainHead | None:
     """How far the chain was when the agent noted it last."""
-    path = folder / "penstock.db"
+    path = folder / DATABASE
     if not path.exists():
         return None
     try:

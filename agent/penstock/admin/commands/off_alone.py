@@ -24,8 +24,8 @@ from penstock.host.logs import get_logger
 from penstock.resize.running.part import MalleablePart
 from penstock.shutdown.drain import Drain
 from penstock.shutdown.part import OffPart
-from penstock.state.leadership import DATABASE, Leadership, hold_state
-from penstock.state.ownership import is_readable
+from penstock.state.leadership import Leadership, hold_state
+from penstock.state.ownership import DATABASE, is_readable, state_path
 from penstock.state.store import Store
 from penstock.statefile.statefile import backup, open_checked
 
@@ -38,7 +38,7 @@ _HELD: Final = 10.0  # seconds that somebody else may have the state: a tick is 
 
 def there_is_state(config: Config) -> bool:
     """Whether an agent or a tick has ever kept anything. Raises NotPermitted where that is another user's."""
-    path = config.agent.state_dir / DATABASE
+    path = state_path(config)
     return is_readable(path) and path.stat().st_size > 0
 
 
@@ -114,7 +114,7 @@ async def look_alone(config: Config) -> dict[str, Any]:
     is changed."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         copy = Path(folder) / DATABASE
-        backup(config.agent.state_dir / DATABASE, copy, replace=False)
+        backup(state_path(config), copy, replace=False)
         slurm = make_backend(config)
         app = App(config, slurm, slurm, Store(copy))
         try:

@@ -37,7 +37,7 @@ from penstock.ipc.client import ask_agent
 from penstock.messages.channels import Undelivered, channels_of, read_secret
 from penstock.state.leadership import is_shared
 from penstock.state.lease.files import published
-from penstock.state.ownership import is_readable, own_folder
+from penstock.state.ownership import is_readable, own_folder, state_path
 from penstock.state.reading import describe
 from penstock.state.store import TICKED, Store
 
@@ -79,7 +79,7 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
         own=_within(limit, lambda: _own(config)),
         closed_folder=_or(_within(limit, lambda: _closed_folder(config.socket_path)), ""),
         known_users=_or(_within(limit, lambda: _known_users(config)), None),
-        state=_within(limit, lambda: describe(state_folder / "penstock.db")),
+        state=_within(limit, lambda: describe(state_path(config))),
         policy=_trouble(lambda: POLICIES.make(config.dmr.policy)),
         munge=_within(limit, lambda: _munge(config)),
         key=_within(limit, lambda: _key(state_folder / "dmr.key")),
@@ -162,7 +162,7 @@ def _agent(config: Config, limit: float) -> Agent:
     try:
         ask_agent(config, "ping", timeout=limit)
     except AgentUnavailable as error:
-        ticked, off = _stored(config.agent.state_dir / "penstock.db")
+        ticked, off = _stored(state_path(config))
         return Agent(answers=False, why=str(error), ticked=ticked, off=off)
     except PenstockError as error:  # it answers, if not to this user
         return Agent(answers=True, why=str(error))

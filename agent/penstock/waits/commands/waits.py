@@ -14,6 +14,7 @@ from penstock.console.output import ago, emit_json, table
 from penstock.console.times import TIME
 from penstock.errors import AgentUnavailable, NotPermitted
 from penstock.ipc.client import ask_agent
+from penstock.state.ownership import state_path
 from penstock.values.durations import duration_text
 
 __all__ = ["waits"]
@@ -94,7 +95,7 @@ def _from_file(config: Config, wanted: dict[str, Any] | None, error: AgentUnavai
     from penstock.state.store import Store
     from penstock.waits.live.outlook import from_store
 
-    path = config.agent.state_dir / "penstock.db"
+    path = state_path(config)
     try:
         if not is_readable(path):
             raise error

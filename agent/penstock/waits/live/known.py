@@ -13,7 +13,7 @@ from penstock.errors import NotPermitted, PenstockError, StoreError
 from penstock.future.bands import Misses
 from penstock.future.past import ENOUGH, QueuePast, used_in
 from penstock.slurm.base import Reader
-from penstock.state.ownership import is_readable
+from penstock.state.ownership import is_readable, state_path
 from penstock.state.store import Store
 from penstock.waits.live.recorder import past_in
 from penstock.waits.live.starts import misses_in
@@ -23,7 +23,7 @@ __all__ = ["kept_past", "known_by", "known_past"]
 
 def kept_past(config: Config, cluster: str, snapshot: Snapshot) -> tuple[QueuePast, Misses]:
     """The same from the state file alone."""
-    path = config.agent.state_dir / "penstock.db"
+    path = state_path(config)
     with suppress(NotPermitted, StoreError):  # another's
         if is_readable(path):
             with closing(Store.read_only(path)) as store:

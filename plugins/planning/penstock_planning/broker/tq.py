@@ -14,7 +14,7 @@ from typing import Final
 from penstock.api import AccountingRecord, Geometry, JobSpec, JobState
 from penstock.config import Config
 from penstock.errors import Infeasible, NotPermitted, PenstockError, StoreError
-from penstock.state.ownership import is_readable
+from penstock.state.ownership import is_readable, state_path
 from penstock.state.store import Store
 from penstock.waits.learners.accounting import waits_of
 from penstock.waits.learners.alternatives import LIVE_ALTERNATIVES
@@ -203,7 +203,7 @@ async def _shares(view: ClusterView, state: Store | None) -> Mapping[str, float]
 
 def _learned_of(config: Config, cluster: str) -> Store | None:
     """The agent's state file, if its agent learns of this cluster."""
-    path = config.agent.state_dir / "penstock.db"
+    path = state_path(config)
     try:
         if not is_readable(path):
             return None
