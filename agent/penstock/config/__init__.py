@@ -26,7 +26,7 @@ from penstock.config.sections import (
     keys_by_section,
 )
 from penstock.errors import ConfigError, UserError
-from penstock.host.distributions import has_section
+from penstock.host.distributions import is_installed
 from penstock.host.homes import home
 from penstock.values.beside import PLANNING, POOL
 from penstock.values.documents import MAX_BYTES, parse_yaml, show
@@ -119,7 +119,7 @@ def config_of(data: Mapping[str, Any]) -> Config:
 
 def _made(data: Mapping[str, Any], where: Callable[[tuple[str, ...]], object]) -> Config:
     for section, needs in _BESIDE.items():
-        if section in data and not has_section(section):
+        if section in data and not is_installed(needs):
             raise ConfigError(f"{where((section,)) or 'configuration'}: `{section}:` needs {needs}: install that, too")
     if (config := plainly(data)) is not None:
         return config

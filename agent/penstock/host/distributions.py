@@ -10,8 +10,7 @@ Each says what it brings in a file `penstock_parts/NAME.json`, in the folder in 
     }
 
 `distribution` is its name as pip has it, and the rest may be left out. `commands` gives the heading, the place and the
-line of help of each; `answers` what they print with --json, by the words after `penstock`. `sections` are those of the
-configuration that Penstock's own distributions have. Nothing is imported, and no
+line of help of each; `answers` what they print with --json, by the words after `penstock`. Nothing is imported, and no
 entry points are looked for, before one of these is used.
 
 Only the folders of the Python that runs are looked through: those that its `site` module knows, and what their .pth
@@ -36,7 +35,7 @@ from penstock import __version__
 from penstock.errors import ConfigError
 from penstock.values.beside import LABORATORY, PLANNING, POOL
 
-__all__ = ["CommandPlace", "InstalledDistribution", "beside", "has_section", "loaded"]
+__all__ = ["CommandPlace", "InstalledDistribution", "beside", "is_installed", "loaded"]
 
 _FOLDER: Final = "penstock_parts"
 _CORE: Final = "who owns Penstock itself"
@@ -61,7 +60,6 @@ class InstalledDistribution:
     name: str
     file: Path
     part: str = ""
-    sections: tuple[str, ...] = ()
     commands: Mapping[str, CommandPlace] = field(default_factory=dict)
     answers: str = ""
 
@@ -84,10 +82,11 @@ class InstalledDistribution:
         from importlib.metadata import PackageNotFoundError, requires  # slow to load
 
         package = self.file.parent.parent / self.part.partition(":")[0].partition(".")[0]
-        real = self.file.resolve()
+        above = dict.fromkeys((*self.file.parents, *self.file.resolve().parents))
         within = (Path(folder, name) for folder, _folders, names in os.walk(package) for name in ("", *names))
-        for path in (self.file, *self.file.parents, *real.parents, package, *within):
-            if why := _writable(path):
+        core = Path(__file__).stat()
+        for path in (self.file, *above, package, *within):
+            if why := _writable(path, core):
                 return why
         try:
             needs = requires(self.name) or []
@@ -112,9 +111,9 @@ def beside() -> tuple[InstalledDistribution, ...]:
     return tuple(sorted(found.values(), key=lambda one: (ranks.get(one.name, len(ranks)), one.name)))
 
 
-def has_section(name: str) -> bool:
-    """Whether something that is installed has this section of the configuration."""
-    return any(name in one.sections for one in beside())
+def is_installed(name: str) -> bool:
+    """Whether the distribution of that name is."""
+    return any(name == one.name for one in beside())
 
 
 def loaded(place: str) -> Any:  # noqa: ANN401 (each place says what it has)
@@ -148,7 +147,6 @@ def _read(file: Path) -> InstalledDistribution:
             name=told["distribution"],
             file=file,
             part=told.get("part", ""),
-            sections=tuple(told.get("sections", ())),
             commands={name: CommandPlace(*rest) for name, rest in told.get("commands", {}).items()},
             answers=told.get("answers", ""),
         )
@@ -160,15 +158,15 @@ def _read(file: Path) -> InstalledDistribution:
     return one
 
 
-def _writable(path: Path) -> str:
+def _writable(path: Path, core: os.stat_result) -> str:
     """Who else can write there, in words; "" where nobody can.
 
-    Whoever can write the core itself has the agent's rights already: the account that owns a site's software, say.
+    Whoever can write the `core` itself has the agent's rights already: the account that owns a site's software, say.
     """
     try:
-        status, core = path.stat(), Path(__file__).stat()
+        status = path.stat()
     except OSError as error:
-        return f"{error.filename}: {error.strerror}"
+        return f"{path}: {error.strerror}"
     if status.st_uid not in (0, os.geteuid(), core.st_uid):
         return f"{path} belongs to user {status.st_uid}: it has to belong to root, to the agent's user or to {_CORE}"
     groups = {0, os.getegid(), *([core.st_gid] if core.st_mode & stat.S_IWGRP else [])}

@@ -19,12 +19,11 @@ from penstock.core.installed import installed_parts
 from penstock.core.parts import Part
 from penstock.errors import ConfigError, UserError
 from penstock.host import distributions
-from penstock.host.distributions import CommandPlace, InstalledDistribution, beside, has_section, loaded
+from penstock.host.distributions import CommandPlace, InstalledDistribution, beside, is_installed, loaded
 
 TOLD = {
     "distribution": "theirs",
     "part": "theirs.part:Theirs",
-    "sections": ["theirs"],
     "commands": {"greet": ["Site", "theirs.commands:greet", "Say hello."]},
     "answers": "theirs.answers:ANSWERS",
 }
@@ -74,12 +73,11 @@ def test_a_file_says_what_a_distribution_brings(folder):
         "theirs",
         file,
         "theirs.part:Theirs",
-        ("theirs",),
         {"greet": CommandPlace("Site", "theirs.commands:greet", "Say hello.")},
         "theirs.answers:ANSWERS",
     )
     assert one.version == "1.5"
-    assert has_section("theirs") and not has_section("other")
+    assert is_installed("theirs") and not is_installed("other")
 
 
 def test_what_comes_with_penstock_comes_first_and_pythonpath_does_not_count(folder, monkeypatch):
@@ -185,6 +183,13 @@ def test_what_others_can_write_is_not_run(folder, place, others):
         path.chmod(path.stat().st_mode | 0o002)
         said = f"{path.resolve()} can be written by others"
     with pytest.raises(ConfigError, match=said):
+        installed_parts()
+
+
+def test_a_part_is_in_a_package_all_of_which_is_checked(folder):
+    put(folder, TOLD | {"part": "alone:Theirs"})
+    (folder / "alone.py").write_text("raise SystemExit('it ran')")
+    with pytest.raises(ConfigError, match=f"{folder}/alone: No such file or directory"):
         installed_parts()
 
 
