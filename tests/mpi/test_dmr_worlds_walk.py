@@ -18,7 +18,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 def places(done: subprocess.CompletedProcess[str]) -> list[int]:
     """The sizes by the places' numbers: processes of several launchers print them, each in its own time."""
-    told = [line.split() for line in done.stdout.splitlines() if line.startswith("place")]
+    told = [line.split() for line in done.stdout.split("\n") if line.startswith("place")]
     return [int(size) for _, _number, size, *_ in sorted(told, key=lambda words: int(words[1]))]
 
 

@@ -12,13 +12,13 @@ from penstock.host.logins import login
 from penstock_pool import checks
 from penstock_pool.part import PoolsPart
 
-SHARED = Folder("/home/u/pools", True, True, "/home", "nfs4", 0o700, 1000, 10**12)
+SHARED = Folder("/srv/pools", True, True, "/srv", "nfs4", 0o700, 1000, 10**12)
 
 
 def found(monkeypatch, folder=SHARED, lacking=()):
     monkeypatch.setattr(checks, "missing", lambda: lacking)
     monkeypatch.setattr(checks, "folder_at", lambda path: folder)
-    config = config_of({"pool": {"folder": "/home/u/pools"}})
+    config = config_of({"pool": {"folder": "/srv/pools"}})
     return {finding.check: finding for finding in PoolsPart.checks(config, lambda call: call())}
 
 
@@ -26,7 +26,7 @@ def test_all_is_there(monkeypatch):
     seen = found(monkeypatch)
     assert [*seen] == ["pool-packages", "pool-folder"]
     assert {finding.level for finding in seen.values()} == {Level.OK}
-    assert seen["pool-folder"].seen == "/home/u/pools is on nfs4 (/home)"
+    assert seen["pool-folder"].seen == "/srv/pools is on nfs4 (/srv)"
 
 
 def test_packages_that_are_missing_are_named(monkeypatch):

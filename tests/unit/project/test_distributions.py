@@ -240,7 +240,9 @@ def test_the_core_alone_runs_a_workflow_on_the_simulated_slurm(alone, tmp_path):
     slurm = [alone / "python", "-m", "penstock_lab.mock.server", "--dir", tmp_path / "mock", "--nodes", "2"]
 
     def penstock(*words: str, code: int = 0) -> str:
-        done = subprocess.run([alone / "penstock", *words], env=env, capture_output=True, text=True, timeout=60)
+        command = [alone / "penstock", *words]
+        # Jobs write where they were submitted.
+        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -285,6 +287,11 @@ def test_each_distribution_goes_with_the_core_alone(wheels, tmp_path, name, comm
     whole = ALONE.replace("penstock.", f"{package}.").replace("import penstock\n", f"import {package}\n")
     whole = whole.replace("penstock.__path__", f"{package}.__path__")
     assert run(tmp_path / "bin" / "python", "-Ic", whole, "").split() == ["penstock", package]
+
+
+def test_what_each_asks_hatch_to_do_is_the_same():
+    """An sdist has to have the whole of it, so it cannot be one file."""
+    assert len({(SOURCES[f"penstock-{name}"] / "hatch_build.py").read_text() for name in BESIDE}) == 1
 
 
 def test_no_file_belongs_to_two_distributions(wheels):
