@@ -17,6 +17,7 @@ from penstock.core.asked import asked_in
 from penstock.host.logins import login
 from penstock.messages.comparison import ChainComparison, ChainTerms, Verdict, compared, terms_of
 from penstock.slurm.meter import LOOKS
+from penstock.state.schema import UNREADABLE
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.metrics import WaitParts, waited
@@ -137,7 +138,7 @@ def report_of(store: Store, since: float, until: float) -> PeriodReport:
     for state in store.runs.since(since):
         try:
             run = run_from_dict(state)
-        except (KeyError, TypeError, ValueError):
+        except UNREADABLE:
             unread += 1
             continue
         starts += started(run, since, until)

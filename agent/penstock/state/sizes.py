@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.state.connection import StateTable
+from penstock.state.schema import UNREADABLE
 
 __all__ = ["FinishedResize", "MalleableTable", "MoldableTable", "ResizeTable"]
 
@@ -44,7 +45,7 @@ class MalleableTable(StateTable):
             return None
         try:
             return int(self._file.load(rows[0]["state"], f"malleable job {job}")["uid"])
-        except (KeyError, TypeError, ValueError) as e:
+        except UNREADABLE as e:
             raise self._file.unreadable(f"malleable job {job}") from e
 
     def live(self) -> list[dict[str, Any]]:

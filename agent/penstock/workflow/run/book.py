@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from penstock.errors import LeaseLost, StoreError
 from penstock.host.logs import get_logger
+from penstock.state.schema import UNREADABLE
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.state import WorkflowRun
@@ -39,7 +40,7 @@ class Book:
         for number, _uid, state in store.runs.latest(live_only=True):
             try:
                 self.runs[number] = run_from_dict(state)
-            except (KeyError, TypeError, ValueError):
+            except UNREADABLE:
                 _log.exception("a stored workflow cannot be read; its jobs are left alone", workflow=number)
 
     def save(self, run: WorkflowRun) -> None:
