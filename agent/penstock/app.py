@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from penstock import __version__
-from penstock.api import Snapshot
+from penstock.api import SiteConfig, Snapshot
 from penstock.audit.auditor import Auditor
 from penstock.audit.opening import agent_auditor
 from penstock.config import Config, load
@@ -222,10 +222,7 @@ class App:
             self._acts = open_checked_acts(self.config)
             carry_on(metered.budget, self._acts, self.clock, before=self.store)
         self._settle_interrupted()
-        self.observer.shared = shared_look(self.config, slurm.cluster)
-        for part in self.parts:
-            part.begin(slurm)
-        self.operations = self._operations(slurm.cluster)
+        self.begin(slurm)
         left_out = tuple(without)
         stepping = [part for part in self.parts if not isinstance(part, left_out)]
         self.loop = Loop(
@@ -247,6 +244,13 @@ class App:
         )
         accrues = self.part(WorkflowPart).rules.accrues
         _log.info("site", cluster=slurm.cluster, slurm=".".join(map(str, slurm.version)), accrues=accrues)
+
+    def begin(self, slurm: SiteConfig) -> None:
+        """From now on `operations` answer; nothing acts yet."""
+        self.observer.shared = shared_look(self.config, slurm.cluster)
+        for part in self.parts:
+            part.begin(slurm)
+        self.operations = self._operations(slurm.cluster)
 
     def _settle_interrupted(self) -> None:
         """What was under way when the agent before this one died. Whoever owns the subject reads back what became of

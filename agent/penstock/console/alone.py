@@ -30,7 +30,7 @@ from penstock.values.kinds import of_their_kinds
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.state import WorkflowRun
 
-__all__ = ["kept_environment", "leave", "planned_stages", "read", "why"]
+__all__ = ["kept_environment", "leave", "must_be_own", "read", "why"]
 
 _SHOWN: Final = 200
 _RECENT: Final = 900.0  # seconds: a tick later than this ago is taken for none
@@ -58,22 +58,6 @@ def leave(config: Config, unavailable: AgentUnavailable, op: str, arguments: Map
         if time.time() - last > _RECENT and hint:
             click.echo(f"penstock: {hint}", err=True)
             store.facts.remember(_HINTED, str(time.time()))
-
-
-def planned_stages(config: Config, unavailable: AgentUnavailable, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What registering these stages would mean; see `Registrations.plan`."""
-    with _own_store(config, unavailable, write=False) as store:
-        if (off := off_in(store)) is not None:
-            raise refusal(off) from unavailable
-        # Not needed for the others, and slow to load.
-        from penstock.workflow.stored import latest_runs
-        from penstock.workflow.submit.admission import plan, planned, registration, settled, with_waiting
-
-        uid, now = os.geteuid(), time.time()
-        left = [payload for _n, _at, _uid, op, payload in store.inbox.waiting() if op == "guide"]
-        runs = with_waiting(latest_runs(store, uid), left, uid, now)
-        asked = settled(runs, registration(request, now))
-        return planned(*plan(runs, asked), asked.stages)
 
 
 def read(config: Config, unavailable: AgentUnavailable, op: str, arguments: Mapping[str, Any], last_known: bool) -> Any:  # noqa: ANN401
@@ -113,10 +97,8 @@ def kept_environment(config: Config) -> Iterator[dict[str, str]]:
         raise
 
 
-@contextmanager
-def _own_store(config: Config, unavailable: AgentUnavailable, *, write: bool) -> Iterator[Store]:
-    """The caller's own state file; made where there is none yet. Raises the error that no agent answers where it is not
-    theirs, or where somebody else has it."""
+def must_be_own(config: Config, unavailable: AgentUnavailable) -> None:
+    """Raises that no agent answers where the state folder, which is made where there is none, is not the caller's."""
     folder = config.agent.state_dir
     try:
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -124,6 +106,13 @@ def _own_store(config: Config, unavailable: AgentUnavailable, *, write: bool) ->
             raise unavailable
     except OSError:
         raise unavailable from None
+
+
+@contextmanager
+def _own_store(config: Config, unavailable: AgentUnavailable, *, write: bool) -> Iterator[Store]:
+    """The caller's own state file; made where there is none yet. Raises the error that no agent answers where it is not
+    theirs, or where somebody else has it."""
+    must_be_own(config, unavailable)
     with _opened(config, unavailable, write) as store:
         yield store
 

@@ -94,6 +94,10 @@ class Waits(Protocol):
         """What is known of the queue's past, by a look at it."""
         ...
 
+    async def known_past(self, snapshot: Snapshot) -> QueuePast:
+        """The same, with what accounting tells of the agent's user where that is too little."""
+        ...
+
 
 class Owned(Protocol):
     """What belongs to a user."""

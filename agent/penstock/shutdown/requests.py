@@ -95,9 +95,9 @@ class OffRequests:
         report = self._drain.report if order is not None else None
         if request.get("preview"):
             await self._require_above(uid, "list what everybody has")
-            snapshot = self._observer.last
-            if snapshot is None or not snapshot.usable:
-                raise NotNow("; ".join(snapshot.problems) if snapshot else "the agent has not looked at Slurm yet")
+            snapshot = self._observer.last or await self._observer.look()
+            if not snapshot.usable:
+                raise NotNow("; ".join(snapshot.problems))
             report = await self._drain.preview(snapshot)
         last = self._observer.last
         problems = last.problems if last else ("the agent has not looked at Slurm yet",)

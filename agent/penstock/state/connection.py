@@ -99,6 +99,20 @@ class StateConnection:
             )
         return file
 
+    @classmethod
+    def copy_of(cls, path: Path) -> Self:
+        """A copy in memory of such a file: what is written to it lasts as long as this."""
+        there = cls.read_only(path)
+        try:
+            copy = cls(":memory:")
+            with copy._closed_on_failure():
+                there._db.backup(copy._db)
+            return copy
+        except SAID as e:
+            raise failed(path, f"cannot read the state file {path}", e) from e
+        finally:
+            there.close()
+
     @contextmanager
     def _closed_on_failure(self) -> Iterator[None]:
         try:

@@ -56,6 +56,13 @@ class Store:
         store._take(StateConnection.read_only(path))
         return store
 
+    @classmethod
+    def copy_of(cls, path: Path) -> Store:
+        """The same as a copy in memory: what is written to it does not last."""
+        store = cls.__new__(cls)
+        store._take(StateConnection.copy_of(path))
+        return store
+
     def _take(self, connection: StateConnection) -> None:
         self.connection = connection
         self.intents = IntentTable(connection)

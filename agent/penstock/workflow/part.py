@@ -59,7 +59,7 @@ class WorkflowPart(Part):
         )
         environments = None if site.store.path == ":memory:" else Environments(Path(site.store.path).parent)
         self.controller = WorkflowController(site, runner, rules, environments)
-        trial = Trial(site.store, site.observer, site.waits.past, rules)
+        trial = Trial(site.store, site.observer, site.waits.known_past, rules, slurm.scheduler_parameters)
         self._requests = WorkflowRequests(self.controller, trial, site)
         self._begun = True
 

@@ -108,15 +108,21 @@ class _Asked:
 
 
 def _look(config: Config) -> dict[str, Any]:
+    request = {"preview": True}
     try:
-        told: dict[str, Any] = ask_agent(config, "left", {"preview": True})
+        told: dict[str, Any] = ask_agent(config, "left", request)
         return told
     except AgentUnavailable as e:
         if (whose := _other_owner(config, e)) is not None:
             return _as_owner(config, whose, ["off", "--dry-run", "--json"])
-        from penstock.admin.commands.off_alone import look_alone, there_is_state
+        # What is not needed where an agent answers, and slow to load.
+        from penstock.admin.commands.off_alone import there_is_state
+        from penstock.console.stand_in import answered
 
-        return asyncio.run(look_alone(config)) if there_is_state(config) else _nothing()
+        if not there_is_state(config):
+            return _nothing()
+        alone: dict[str, Any] = answered(config, "left", request)
+        return alone
 
 
 def _nothing() -> dict[str, Any]:

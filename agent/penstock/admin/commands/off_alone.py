@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import Any, Final
 
 from penstock.app import App
@@ -25,11 +23,10 @@ from penstock.resize.running.part import MalleablePart
 from penstock.shutdown.drain import Drain
 from penstock.shutdown.part import OffPart
 from penstock.state.leadership import Leadership, hold_state
-from penstock.state.ownership import DATABASE, is_readable, state_path
-from penstock.state.store import Store
-from penstock.statefile.statefile import backup, open_checked
+from penstock.state.ownership import is_readable, state_path
+from penstock.statefile.statefile import open_checked
 
-__all__ = ["drain_alone", "lift_alone", "look_alone", "there_is_state"]
+__all__ = ["drain_alone", "lift_alone", "there_is_state"]
 
 _log = get_logger(__name__)
 _LOOK: Final = 0.1
@@ -107,27 +104,6 @@ def _told(order: Off | None, drain: Drain | None, problems: list[str]) -> dict[s
 
 def _all(_uid: int) -> bool:
     return True
-
-
-async def look_alone(config: Config) -> dict[str, Any]:
-    """What there is of Penstock's, as the door's `left` with `preview` says it: on a copy of the state, so that nothing
-    is changed."""
-    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
-        copy = Path(folder) / DATABASE
-        backup(state_path(config), copy, replace=False)
-        slurm = make_backend(config)
-        app = App(config, slurm, slurm, Store(copy))
-        try:
-            order = app.executor.pause_control.off
-            await app.start()
-            snapshot = await app.observer.look()
-            if not snapshot.usable:
-                raise NotNow("; ".join(snapshot.problems))
-            report = await app.part(OffPart).drain.preview(snapshot)
-        finally:
-            await app.close()
-    known = {"off": None if order is None else order.to_dict(), "text": str(order or ""), "unwritten": ""}
-    return {**known, "settled": False, "problems": [], "report": report.to_dict(_all)}
 
 
 async def lift_alone(config: Config) -> Off | None:

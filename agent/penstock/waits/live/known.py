@@ -12,13 +12,14 @@ from penstock.config import Config
 from penstock.errors import NotPermitted, PenstockError, StoreError
 from penstock.future.bands import Misses
 from penstock.future.past import ENOUGH, QueuePast, used_in
+from penstock.host.clock import Clock
 from penstock.slurm.base import Reader
 from penstock.state.ownership import is_readable, state_path
 from penstock.state.store import Store
 from penstock.waits.live.recorder import past_in
 from penstock.waits.live.starts import misses_in
 
-__all__ = ["kept_past", "known_by", "known_past"]
+__all__ = ["kept_past", "known_by", "known_past", "with_history"]
 
 
 def kept_past(config: Config, cluster: str, snapshot: Snapshot) -> tuple[QueuePast, Misses]:
@@ -35,12 +36,18 @@ async def known_past(config: Config, backend: Reader, cluster: str, snapshot: Sn
     """How long jobs ran and who came, and what bands of starts have missed. Raises nothing: what cannot be had is not
     known."""
     past, misses = kept_past(config, cluster, snapshot)
-    if len(past.used) < ENOUGH and config.asa.history:
-        try:
-            past = known_by(past, await backend.history(since=backend.now() - config.asa.history))
-        except PenstockError:
-            return past, misses  # without accounting
-    return past, misses
+    return await with_history(past, backend, backend, config.asa.history), misses
+
+
+async def with_history(past: QueuePast, reader: Reader, clock: Clock, period: float) -> QueuePast:
+    """With what accounting tells of the caller's own jobs of so long (s), where by the look at the queue too few are
+    known. Raises nothing: what cannot be had is not known."""
+    if len(past.used) >= ENOUGH or not period:
+        return past
+    try:
+        return known_by(past, await reader.history(since=clock.now() - period))
+    except PenstockError:
+        return past  # without accounting
 
 
 def known_by(past: QueuePast, records: Iterable[AccountingRecord]) -> QueuePast:

@@ -22,6 +22,7 @@ from penstock.waits.learners.queue_learner import QueueLearner
 from penstock.waits.learners.queue_watch import QueueWatch
 from penstock.waits.live.forecast import Forecast
 from penstock.waits.live.history import FairShares, complete, defaults, learn_history
+from penstock.waits.live.known import with_history
 from penstock.waits.live.recorder import Recorder
 from penstock.waits.live.starts import StartWatch
 
@@ -81,6 +82,10 @@ class Predictions:
     def past(self, snapshot: Snapshot) -> QueuePast:
         """What is known of the queue's past, by a look at it."""
         return self.recorder.past(snapshot)
+
+    async def known_past(self, snapshot: Snapshot) -> QueuePast:
+        """The same, with what accounting tells of the agent's user where that is too little."""
+        return await with_history(self.past(snapshot), self._backend, self._clock, self._period)
 
     async def prepare(self, geometries: Collection[Geometry]) -> bool:
         """These are about to be predicted: ask who has something to say; whether anybody has anything new."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,31 +38,15 @@ def try_(workflow: Path, packed: PackingOptions, cores: int | None, as_json: boo
 
 
 def forecast(config: Config, workflow: Workflow) -> Mapping[str, Any]:
-    """The agent's forecast; where none answers, or it is another's, that of an own look at Slurm."""
+    """The agent's forecast; where none answers, or it is another's, that of an agent that stands in."""
+    request = {"workflow": workflow_to_dict(workflow)}
     try:
-        answer: Mapping[str, Any] = ask_agent(config, "try", {"workflow": workflow_to_dict(workflow)})
+        answer: Mapping[str, Any] = ask_agent(config, "try", request)
         return answer
     except (AgentUnavailable, NotPermitted):
-        return asyncio.run(_alone(config, workflow))
+        from penstock.console.stand_in import answered  # slow to load
 
-
-async def _alone(config: Config, workflow: Workflow) -> Mapping[str, Any]:
-    # Not needed where an agent answers, and slow to load.
-    from penstock.console.backends import backend_of
-    from penstock.core.pace import at_once
-    from penstock.future.cluster import Cluster
-    from penstock.future.turns import believed
-    from penstock.site.viewing import whole_look
-    from penstock.waits.live.known import known_past
-    from penstock.workflow.strategy import Rules
-    from penstock.workflow.submit.forecast import PATIENT, compare
-
-    async with backend_of(config) as backend:
-        site, snapshot = await backend.site(), await whole_look(config, backend)
-        past, _ = await known_past(config, backend, site.cluster, snapshot)
-    cluster = Cluster.of(believed(snapshot, site.scheduler_parameters))
-    found = at_once(compare(workflow, cluster, past, Rules.of(site), work=PATIENT))
-    return {"live": False, **found.told()}
+        return {**answered(config, "try", request, without_state=True), "live": False}
 
 
 def show(answer: Mapping[str, Any], as_json: bool) -> None:

@@ -42,7 +42,6 @@ __all__ = [
     "registration",
     "seconds_open",
     "settled",
-    "with_waiting",
 ]
 
 MOST_STAGES: Final = 1000
@@ -382,17 +381,3 @@ def admit(run: WorkflowRun, stages: Iterable[Asked], earlier: Iterable[WorkflowR
     ordered = in_order(entries)
     phase = RunPhase.CANCELLING if run.phase is RunPhase.CANCELLING else RunPhase.ACTIVE
     return replace(run, stages=ordered, units=units_of(ordered), phase=phase, why=None, ended_at=None)
-
-
-def with_waiting(
-    runs: Sequence[WorkflowRun], left: Iterable[Mapping[str, Any]], uid: int, now: float
-) -> list[WorkflowRun]:
-    """The user's runs as they will be when the registrations that wait in the inbox have been taken."""
-    found = {run.id: run for run in runs}
-    for place, payload in enumerate(left, start=1):
-        asked = registration(payload, now)
-        run, _before = plan(list(found.values()), asked)
-        if run is None:
-            run = asked.begun(-place, uid, "", now, Plan(()))
-        found[run.id] = admit(run, asked.stages)
-    return list(found.values())

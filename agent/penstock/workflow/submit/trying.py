@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from penstock.api import Snapshot
@@ -23,13 +23,22 @@ __all__ = ["Trial"]
 
 
 class Trial:
-    """`past` says what is known of the queue's past, by a look at it."""
+    """`past` says what is known of the queue's past, by a look at it; `rules` and `parameters` (SchedulerParameters)
+    are the cluster's."""
 
-    def __init__(self, store: Store, observer: Observer, past: Callable[[Snapshot], QueuePast], rules: Rules) -> None:
+    def __init__(
+        self,
+        store: Store,
+        observer: Observer,
+        past: Callable[[Snapshot], Awaitable[QueuePast]],
+        rules: Rules,
+        parameters: Collection[str],
+    ) -> None:
         self._store = store
         self._observer = observer
         self._past = past
         self._rules = rules
+        self._parameters = parameters
 
     async def answer(self, uid: int, workflow: Workflow) -> Mapping[str, Any]:
         """See `forecast.CutComparison.told`. UserError for a workflow that the cluster cannot run, NotNow while Slurm
@@ -39,6 +48,6 @@ class Trial:
             raise NotNow("there is no forecast, as Slurm does not answer: " + "; ".join(snapshot.problems))
         if any(stage.guessed for stage in workflow.stages):
             workflow = expected_by(workflow, earlier_runs(self._store, uid))
-        cluster, past = Cluster.of(believed(snapshot)), self._past(snapshot)
+        cluster, past = Cluster.of(believed(snapshot, self._parameters)), await self._past(snapshot)
         found = await Pace().walk(compare(workflow, cluster, past, self._rules, work=PATIENT))
         return {"live": True, **found.told()}
