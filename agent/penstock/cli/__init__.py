@@ -134,7 +134,7 @@ def _submit_directly() -> None:
 
     def record(stage: str, quiet: bool) -> None:
         from penstock.config import load
-        from penstock.sbatch.commands.stages import record_handed_on
+        from penstock.sbatch.commands.telling import record_handed_on
 
         record_handed_on(load(), stage, quiet=quiet)
 

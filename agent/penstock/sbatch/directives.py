@@ -20,7 +20,7 @@ from typing import Final
 
 from dmr.elastic import plans
 from penstock.errors import UserError
-from penstock.resize.waiting.model import read_checkpoint, read_shapes
+from penstock.resize.waiting.model import Checkpoint, read_checkpoint, read_shapes
 from penstock.slurm.option_words import OURS, head_lines
 from penstock.values.documents import show
 from penstock.values.durations import DURATION_FORMS, parse_duration
@@ -50,7 +50,7 @@ class Request:
     """What a job is: a `stage` of a `workflow` that runs `after` others of it, and how long it should run (s).
 
     Without a workflow it is an ordinary job. `malleable` is "minimum:maximum:preferred:factor", as far as given,
-    `elastic` "minimum:maximum:preferred" in nodes, `moldable` "nodes:limit,nodes:limit...", `checkpoint` "signal:file".
+    `elastic` "minimum:maximum:preferred" in nodes, `moldable` "nodes:limit,nodes:limit...", `checkpoint` how it saves.
     `chosen`: somebody has given the stage its name. `more`: for so long (s) more stages may come; 0: this is the last.
     """
 
@@ -62,7 +62,7 @@ class Request:
     malleable: str | None = None
     elastic: str | None = None
     moldable: str | None = None
-    checkpoint: str | None = None
+    checkpoint: Checkpoint | None = None
     chosen: bool = True
     more: float | None = None
 
@@ -217,17 +217,16 @@ def _moldable(said: Mapping[str, Said]) -> str | None:
     return found.value
 
 
-def _checkpoint(said: Mapping[str, Said]) -> str | None:
+def _checkpoint(said: Mapping[str, Said]) -> Checkpoint | None:
     found = said.get("checkpoint")
     if found is None:
         return None
     if "moldable" not in said:
         raise UserError(f"{found.where}: checkpoint= is about moldable jobs: moldable=NODES:TIME,... is missing")
     try:
-        read_checkpoint(found.value)
+        return read_checkpoint(found.value)
     except UserError as e:
         raise UserError(f"{found.where}: checkpoint: {e}") from None
-    return found.value
 
 
 def _malleable(said: Said | None) -> str | None:

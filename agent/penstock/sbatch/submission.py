@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from penstock.errors import NotPermitted, PenstockError
 from penstock.fronts.programs.memory import cluster_name
 from penstock.fronts.programs.once import patience
 from penstock.fronts.programs.path import Refused, beheaded, find, guarded
 from penstock.fronts.programs.process import become, first_environment
-from penstock.fronts.programs.room import line_folder
-from penstock.fronts.programs.script import own_lines, script_lines, script_path
+from penstock.fronts.programs.room import room_for
 from penstock.fronts.programs.submit import SbatchAnswer, submit_once
+from penstock.sbatch.job import SbatchJob
 from penstock.slurm.option_words import SbatchWords, read_words, script_words
 from penstock.slurm.parse import ParseError, parse_time
 from penstock.values.lines import split_lines
 
-__all__ = ["HandedOn", "Submitted", "as_seen", "explain", "hand_on", "in_queue", "pass_on", "submit"]
+__all__ = ["HandedOn", "Submitted", "as_seen", "hand_on", "in_queue", "only_say", "submit", "submit_job"]
 
 _SQUEUE: Final = 20.0  # seconds
 
@@ -62,70 +61,70 @@ class HandedOn:
         return _shell_code(self.answer.end())
 
 
-def pass_on(words: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-    """Become sbatch with these words, as if it had been called itself."""
-    told = {**_environment(), **environment}
-    program = _program(told)
-    sys.stdout.flush()
-    become(program, words, guarded(program, told))
-
-
-def explain(words: Sequence[str]) -> int:
-    """Run sbatch with words with which it only says something; its exit code. PenstockError where there is none."""
+def only_say(line: SbatchWords, *, ours: bool = False) -> int:
+    """Run sbatch with words with which it submits nothing; the exit code. Where something of `ours` is to be said
+    after it, it need not be there; else this process becomes sbatch, and PenstockError is raised without one."""
     told = _environment()
-    program = _program(told)
     sys.stdout.flush()
+    if not ours:
+        program = _program(told)
+        become(program, line.words(), guarded(program, told))
     try:
-        done = subprocess.run([program, *words], env=guarded(program, told), check=False)
-    except OSError as e:
-        raise PenstockError(f"{program} cannot be run: {e.strerror}") from e
-    return _shell_code(done.returncode)
+        program = _program(told)
+        done = subprocess.run([program, *line.words()], env=guarded(program, told), check=False)
+        return _shell_code(done.returncode)
+    except (PenstockError, OSError):
+        return 0
 
 
-def submit(
-    words: Sequence[str],
-    stdin: bytes | None,
-    environment: Mapping[str, str],
-    workdir: str | None = None,
-    descriptors: Sequence[int] = (),
-) -> Submitted:
-    """Run sbatch with these words (`--parsable` among them) until it has named the job, once, however often it has to
-    be tried. Raises PenstockError.
-
-    `stdin` None: it reads what this process would; it finds these `descriptors`, too.
-    """
-    answer = _submitted(words, stdin, environment, workdir, descriptors)
-    _say(2, answer.errors)
-    cluster = f";{answer.cluster}" if answer.cluster else ""
-    return Submitted(answer.job, cluster, answer.output, answer)
+def submit(words: Sequence[str], script: bytes, environment: Mapping[str, str]) -> Submitted:
+    """Run sbatch with these words (`--parsable` among them) and this script until it has named the job, once, however
+    often it has to be tried. Raises PenstockError."""
+    options = script_words(split_lines(script.decode(errors="replace")))
+    return _named(_submitted(read_words(words), options, environment, stdin=script))
 
 
-def hand_on(
-    words: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int] = (), own: Path | None = None
-) -> HandedOn:
-    """Run sbatch with these words, and say what it says, until it has named the job. Raises PenstockError.
+def submit_job(job: SbatchJob, added: Sequence[str], environment: Mapping[str, str]) -> Submitted:
+    """The same with a job of its owner's and these options, `--parsable` among them; sbatch is not to be quiet."""
+    return _named(_of_owner(job.loud, added, environment))
+
+
+def hand_on(job: SbatchJob, added: Sequence[str], environment: Mapping[str, str], own: Path | None) -> HandedOn:
+    """Run sbatch with a job as its owner has written it and these options, and say what it says, until it has named
+    the job. Raises PenstockError.
 
     `own`: the user's own folder, where those that wait for room in the queue stand in line; None: it stands in none.
     """
     sys.stdout.flush()
-    answer = _submitted(words, None, environment, None, descriptors, own)
+    answer = _of_owner(job, added, environment, own)
     _say(2, answer.errors)
     _say(1, answer.output)
     return HandedOn(answer.job, answer)
 
 
+def _of_owner(
+    job: SbatchJob, added: Sequence[str], environment: Mapping[str, str], own: Path | None = None
+) -> SbatchAnswer:
+    line = job.line.adding(*added)
+    return _submitted(line, job.known_script, environment, job.stdin, job.workdir, job.descriptors, own)
+
+
+def _named(answer: SbatchAnswer) -> Submitted:
+    _say(2, answer.errors)
+    return Submitted(answer.job, f";{answer.cluster}" if answer.cluster else "", answer.output, answer)
+
+
 def _submitted(
-    words: Sequence[str],
-    stdin: bytes | None,
+    line: SbatchWords,
+    script: SbatchWords | None,
     environment: Mapping[str, str],
-    workdir: str | None,
-    descriptors: Sequence[int],
+    stdin: bytes | None = None,
+    workdir: str | None = None,
+    descriptors: Sequence[int] = (),
     waiting: Path | None = None,
 ) -> SbatchAnswer:
     told = {**_environment(), **environment}
     program = _program(told)
-    line = read_words(words)
-    script = _script_of(line, stdin, workdir)
     given = -1
     try:
         if stdin is not None:
@@ -136,31 +135,14 @@ def _submitted(
             given = os.dup(0)
         source = None if given < 0 else given
         limit = patience(told.get("PENSTOCK_SHIM_PATIENCE"))
-        place = None if waiting is None else line_folder(str(waiting), cluster_name(told))
-        return submit_once(program, line, script, told, limit, stdin=source, workdir=workdir, waiting=place)
+        own = None if waiting is None else str(waiting)
+        in_line = room_for(own, cluster_name(told), line, script, told)
+        return submit_once(program, line, script, told, limit, stdin=source, workdir=workdir, in_line=in_line)
     except OSError as e:
         raise PenstockError(f"sbatch cannot be run in {workdir or '.'}: {e.strerror}") from e
     finally:
         if given >= 0:
             os.close(given)
-
-
-def _script_of(line: SbatchWords, stdin: bytes | None, workdir: str | None) -> SbatchWords | None:
-    """The options in the script; None where it can be read by sbatch alone."""
-    if line.script is None:
-        if line.has("wrap"):
-            return SbatchWords()
-        lines = own_lines() if stdin is None else split_lines(stdin.decode(errors="replace"))
-        return None if lines is None else script_words(lines)
-    if stdin is not None and line.script == "/dev/stdin":
-        return script_words(split_lines(stdin.decode(errors="replace")))
-    folder = line.value("chdir") or workdir
-    try:
-        if stat.S_ISFIFO(Path(script_path(line.script, folder)).stat().st_mode):
-            return None
-    except OSError:
-        pass
-    return script_words(script_lines(line.script, folder))
 
 
 def _shell_code(code: int) -> int:

@@ -109,6 +109,10 @@ class SbatchWords:
         """sbatch's arguments, with these options after those that were given, so that they win."""
         return [*self.options, *added, *self.rest]
 
+    def adding(self, *words: str) -> SbatchWords:
+        """The same with these options, after those that were given."""
+        return read_words(self.words(*words)) if words else self
+
     def without(self, name: str) -> SbatchWords:
         """The same without an option."""
         return read_words(self.words(), leave_out=name) if self.has(name) else self

@@ -22,7 +22,8 @@ from penstock import config
 from penstock.app import App
 from penstock.errors import ConfigError, PenstockError, UserError
 from penstock.ipc.handlers import LocalDoor
-from penstock.sbatch import directives, moldable
+from penstock.resize.commands.molding import start_nodes
+from penstock.sbatch import directives, job
 from penstock.slurm import option_words, parse, records, refusals, site_settings
 from penstock.slurm.parse import ParseError
 from penstock.slurm.texts import texts_from_json
@@ -367,16 +368,15 @@ srun ./merge
 
 def command_line(data: bytes) -> None:
     line = option_words.read_words(data.decode("utf-8", "surrogateescape").split("\0"))
-    line.without("hold")
-    asked = directives.request(directives.own_options(line.ours), {}, line.value("job-name"))
-    moldable.moldable(asked, line, option_words.SbatchWords(), {})
+    asked = directives.request(directives.own_options(line.ours), {}, line.without("hold").value("job-name"))
+    start_nodes(job.SbatchJob(line, option_words.SbatchWords(), asked), {})
 
 
 def script(data: bytes) -> None:
     lines = text(data).splitlines()
-    theirs = option_words.script_words(lines)
     asked = directives.request({}, directives.read_directives(lines, "a.sh"), "name")
-    moldable.moldable(asked, option_words.SbatchWords(), theirs, {"DMR_RANKS_PER_NODE": "9" * 50})
+    it = job.SbatchJob(option_words.SbatchWords(), option_words.script_words(lines), asked)
+    start_nodes(it, {"DMR_RANKS_PER_NODE": "9" * 50})
 
 
 # -- what Slurm's commands write -------------------------------------------------------------------------------------

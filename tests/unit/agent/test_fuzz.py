@@ -11,7 +11,9 @@ from dmr import credential
 from penstock import config
 from penstock.api import ReservationSpec
 from penstock.errors import ConfigError, UserError
-from penstock.sbatch import directives, moldable
+from penstock.resize.commands.molding import start_nodes
+from penstock.sbatch import directives
+from penstock.sbatch.job import SbatchJob
 from penstock.slurm import records, site_settings
 from penstock.slurm.option_words import SbatchWords
 from penstock.workflow.model import workflow_from_dict, workflow_to_dict
@@ -87,7 +89,7 @@ def test_figures_that_are_no_numbers_of_processes(figures):
             directives.request({"malleable": said}, {}, None)
     asked = directives.request({"malleable": "1:8"}, {}, None)
     line = SbatchWords()
-    assert moldable.moldable(asked, line, line, {"DMR_RANKS_PER_NODE": figures}) == ("--nodes=1-8",)
+    assert start_nodes(SbatchJob(line, line, asked), {"DMR_RANKS_PER_NODE": figures}) == ("--nodes=1-8",)
 
 
 @pytest.mark.parametrize(

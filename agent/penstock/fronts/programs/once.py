@@ -11,13 +11,14 @@ from penstock.slurm.option_words import SbatchWords
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "DONE",
     "LOOK",
     "LOOK_ONCE",
     "ROOM",
+    "Form",
     "after_try",
     "delays",
     "jobs_with",
@@ -25,7 +26,6 @@ __all__ = [
     "named",
     "new_key",
     "patience",
-    "said_of",
     "without_key",
 ]
 
@@ -67,13 +67,24 @@ def named(text: bytes) -> tuple[int, str] | None:
     return None
 
 
-def said_of(job: int, line: SbatchWords, script: SbatchWords) -> bytes:
-    """What sbatch says of a job that it has submitted."""
-    if line.has("quiet") or script.has("quiet"):
-        return b""
-    if line.has("parsable") or script.has("parsable"):
-        return b"%d\n" % job
-    return b"%s%d\n" % (_SUBMITTED, job)
+class Form:
+    """How sbatch answers: what it says of a job that it has submitted, and whether it `waits` for its end."""
+
+    def __init__(self, pattern: bytes, *, waits: bool) -> None:
+        self._pattern = pattern
+        self.waits = waits
+
+    @classmethod
+    def of(cls, line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> Form:
+        """As these options ask for it."""
+        pattern = b"%d\n" if line.has("parsable") or script.has("parsable") else _SUBMITTED + b"%d\n"
+        quiet = line.has("quiet") or script.has("quiet")
+        waits = line.has("wait") or script.has("wait") or "SBATCH_WAIT" in environ
+        return cls(b"" if quiet else pattern, waits=waits)
+
+    def said(self, job: int) -> bytes:
+        """What it says of that job."""
+        return self._pattern % job if self._pattern else b""
 
 
 def without_key(messages: bytes, key: str) -> bytes:

@@ -8,7 +8,7 @@ import time
 from penstock.fronts.programs.again import ASKS, CHANGES
 from penstock.fronts.programs.agent import about
 from penstock.fronts.programs.divide import FIRST_JOB, Divided, divided, job_of_word
-from penstock.fronts.programs.once import new_key, patience, said_of
+from penstock.fronts.programs.once import Form, new_key, patience
 from penstock.fronts.programs.pools import FrontPool, NoPool, ask_pool, pool_named, pools_of
 from penstock.fronts.programs.process import say
 from penstock.fronts.programs.rules import pool_of
@@ -73,8 +73,9 @@ def submit_to_pool(
     if "job" not in answer:
         say(2, answer["err"].encode(errors="surrogateescape"))
         return int(answer["code"])
-    say(1, said_of(answer["job"], line, script))
-    if line.has("wait") or script.has("wait") or "SBATCH_WAIT" in environ:
+    form = Form.of(line, script, environ)
+    say(1, form.said(answer["job"]))
+    if form.waits:
         return _waited(pool, answer["job"])
     return 0
 

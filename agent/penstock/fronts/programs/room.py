@@ -17,32 +17,18 @@ if TYPE_CHECKING:
 
     from penstock.slurm.option_words import SbatchWords
 
-__all__ = ["RoomLine", "line_folder", "place_of"]
+__all__ = ["RoomLine", "room_for"]
 
 _LOOK = 0.2  # seconds between looks at who is before
 _NEW = ".new-"
 
 
-def line_folder(own: str, cluster: str) -> str:
-    """Where those wait that submit to one cluster, in a user's own folder."""
-    return os.path.join(own, "waiting", cluster.replace("/", "_") or "-")
-
-
-def place_of(line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> str:
-    """What limits may go by, as part of a file's name: jobs of two accounts do not wait for each other."""
-    import binascii
-
-    found = []
-    for name in ("account", "qos", "partition"):
-        found.append(value_of(name, line, script, environ) or "")
-    return f"{binascii.crc32(chr(10).join(found).encode(errors='surrogateescape')):08x}"
-
-
 class RoomLine:
-    """One that submits. `folder` None, or one that cannot be written: it stands in no line, and tries at once."""
+    """One that submits to a `cluster`. `own`: the user's own folder; None, or one that cannot be written: it stands in
+    no line, and tries at once. `place`: what limits may go by (`room_for`)."""
 
-    def __init__(self, folder: str | None, place: str) -> None:
-        self._folder = folder
+    def __init__(self, own: str | None, cluster: str, place: str) -> None:
+        self._folder = None if own is None else os.path.join(own, "waiting", cluster.replace("/", "_") or "-")
         self._place = place
         self._name = ""
         self._descriptor = -1
@@ -118,6 +104,18 @@ class RoomLine:
             return False
         finally:
             os.close(descriptor)
+
+
+def room_for(
+    own: str | None, cluster: str, line: SbatchWords, script: SbatchWords | None, environ: Mapping[str, str]
+) -> RoomLine:
+    """Where a job with these options stands: jobs of two accounts do not wait for each other."""
+    import binascii
+
+    found = []
+    for name in ("account", "qos", "partition"):
+        found.append(value_of(name, line, script, environ) or "" if script is not None else "")
+    return RoomLine(own, cluster, f"{binascii.crc32(chr(10).join(found).encode(errors='surrogateescape')):08x}")
 
 
 def _remove(path: str) -> None:

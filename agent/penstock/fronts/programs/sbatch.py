@@ -10,7 +10,7 @@ from penstock.fronts.programs.once import patience
 from penstock.fronts.programs.path import Refused, guarded
 from penstock.fronts.programs.pooled import submit_to_pool
 from penstock.fronts.programs.process import BY_FRONT, become, say
-from penstock.fronts.programs.room import line_folder
+from penstock.fronts.programs.room import room_for
 from penstock.fronts.programs.script import PipedScript, order_of, script_lines, take_in
 from penstock.fronts.programs.submit import submit_once
 from penstock.slurm.option_words import (
@@ -54,10 +54,13 @@ def front_sbatch(
 
 
 class FoundScript:
-    """What is known of the script: the `options` of its `#SBATCH` lines, and how it came, if through a pipe. `ours`: it
-    has `#PENSTOCK` lines; `more`: for any reason sbatch alone is not enough."""
+    """What is known of the script: its `lines`, as far as they were read, the `options` of its `#SBATCH` lines, and how
+    it came, if through a pipe. `ours`: it has `#PENSTOCK` lines; `more`: for any reason sbatch alone is not enough."""
 
-    def __init__(self, options: SbatchWords, piped: PipedScript | None, *, ours: bool, more: bool) -> None:
+    def __init__(
+        self, lines: list[str], options: SbatchWords, piped: PipedScript | None, *, ours: bool, more: bool
+    ) -> None:
+        self.lines = lines
         self.options = options
         self.piped = piped
         self.ours = ours
@@ -73,9 +76,8 @@ def read_script(line: SbatchWords) -> FoundScript:
     options, ours = script_words(lines), names_penstock(lines)
     depends = bool((line if line.has("dependency") else options).value("dependency")) and not line.several
     # A pipe with a name can be read once by sbatch alone.
-    return FoundScript(
-        options, piped, ours=ours, more=ours or depends or (piped is not None and piped.descriptor is None)
-    )
+    once = piped is not None and piped.descriptor is None
+    return FoundScript(lines, options, piped, ours=ours, more=ours or depends or once)
 
 
 def submit_plain(
@@ -89,21 +91,18 @@ def submit_plain(
     """Submit it, tell the agent, remember it, do what there is to do `afterwards`, and say what sbatch says; the exit
     code, of a signal negative. Raises OSError where sbatch cannot be run, or nobody hears what it says."""
     script, piped = found.options, found.piped
+    here = not elsewhere(line, script, environ)
     answer = submit_once(
         real,
         line,
-        script,
+        script if here else None,
         environ,
         patience(environ.get("PENSTOCK_SHIM_PATIENCE")),
         stdin=0 if piped is not None and piped.descriptor == 0 else None,
-        waiting=line_folder(settings["own"], cluster_name(environ)) if "own" in settings else None,
+        in_line=room_for(settings.get("own"), cluster_name(environ), line, script, environ),
     )
     # With -Q it names no job.
-    if (
-        answer.job is not None
-        and not elsewhere(line, script, environ)
-        and not (line.has("quiet") or script.has("quiet"))
-    ):
+    if answer.job is not None and here and not (line.has("quiet") or script.has("quiet")):
         _note(answer.job, line, script, piped, environ, settings)
     if afterwards is not None:
         afterwards()

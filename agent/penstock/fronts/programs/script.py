@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.slurm.option_words import SbatchWords
 
-__all__ = ["PipedScript", "order_of", "own_lines", "script_lines", "script_path", "take_in"]
+__all__ = ["PipedScript", "order_of", "script_lines", "script_path", "take_in"]
 
 _LONGEST_HEAD = 1_000_000  # characters of a script that are looked through for directives
 _PATIENCE = 60  # s until who puts a named pipe's text back gives up: sbatch has not opened it
@@ -104,14 +104,6 @@ def _feed(path: str, content: bytes) -> None:
             file.write(content)
     finally:
         os._exit(0)
-
-
-def own_lines() -> list[str] | None:
-    """The beginning of the script at standard input, which is left as it is; None where it can be read only once."""
-    try:
-        return split_lines(os.pread(0, _LONGEST_HEAD, 0).decode(errors="replace"))
-    except OSError:
-        return None
 
 
 def script_lines(name: str, folder: str | None = None) -> list[str]:

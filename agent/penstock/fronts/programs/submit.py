@@ -9,20 +9,19 @@ from penstock.fronts.programs.once import (
     DONE,
     LOOK_ONCE,
     ROOM,
+    Form,
     after_try,
     delays,
     jobs_with,
     key_option,
     named,
     new_key,
-    said_of,
     without_key,
 )
 from penstock.fronts.programs.path import find, guarded
 from penstock.fronts.programs.process import Child, heard, say
-from penstock.fronts.programs.room import RoomLine, place_of
+from penstock.fronts.programs.room import RoomLine
 from penstock.slurm.error_texts import submit_limit
-from penstock.slurm.option_words import elsewhere
 from penstock.values.lines import split_lines
 
 TYPE_CHECKING = False
@@ -87,21 +86,21 @@ def submit_once(
     *,
     stdin: int | None = None,
     workdir: str | None = None,
-    waiting: str | None = None,
+    in_line: RoomLine,
 ) -> SbatchAnswer:
     """Submit a job, once. Raises OSError where sbatch cannot be run.
 
-    `script`: the options of its `#SBATCH` lines; None: not known, as sbatch alone reads it: it is tried once.
-    `stdin`: the descriptor of a file that is its standard input, at whose beginning each try finds it. What cannot be
-    looked for under a key (a job of several components, one for another cluster, a comment without room) is tried once,
-    too; and with no `patience` (s) everything is, without a key. Nothing is tried again when nobody reads the answer
-    any more: a tool that has waited for long enough submits the job anew.
+    `script`: the options of its `#SBATCH` lines; None: it is tried once, as nobody but sbatch can read them, or as it
+    cannot be looked for under a key (several components, another cluster). So is one whose comment has no room for the
+    key; and with no `patience` (s) everything is, without a key. `stdin`: the descriptor of a file that is its standard
+    input, at whose beginning each try finds it. Nothing is tried again when nobody reads the answer any more: a tool
+    that has waited for long enough submits the job anew.
 
     Where a limit of jobs in the queue refuses it, it waits for room, for `patience` at most, behind those that came
-    before to the folder `waiting` (`room.line_folder`), and says so.
+    before it `in_line`, and says so.
     """
     key = new_key(os.urandom(8))
-    option = None if script is None or patience <= 0 else _key(line, script, key, environ)
+    option = None if script is None or patience <= 0 else key_option(line, script, key)
     words = line.words() if option is None else line.words(option)
 
     def one_try() -> tuple[SbatchAnswer, bool]:
@@ -113,9 +112,8 @@ def submit_once(
 
     if option is None or script is None:
         return one_try()[0]
-    in_line = RoomLine(waiting, place_of(line, script, environ))
     try:
-        return _once(one_try, in_line, key, line, script, environ, patience)
+        return _once(one_try, in_line, key, Form.of(line, script, environ), environ, patience)
     finally:
         in_line.leave()
 
@@ -124,8 +122,7 @@ def _once(
     one_try: Callable[[], tuple[SbatchAnswer, bool]],
     in_line: RoomLine,
     key: str,
-    line: SbatchWords,
-    script: SbatchWords,
+    form: Form,
     environ: Mapping[str, str],
     patience: float,
 ) -> SbatchAnswer:
@@ -145,7 +142,7 @@ def _once(
             return answer
         verdict = DONE if not answer.ended else after_try(answer.end(), _job(answer), _text(answer))
         if verdict == DONE:
-            return _one_of(answer, key, environ, began, line, script) if doubtful else answer
+            return _one_of(answer, key, environ, began, form) if doubtful else answer
         until = time.monotonic() + patience if until is None else until
         if verdict == ROOM and not waits:
             waits = True
@@ -166,19 +163,13 @@ def _once(
                 break
         if jobs:
             _cancel(jobs[1:], environ)
-            return _found(jobs[0], line, script, environ)
+            return _found(jobs[0], form, environ)
         if verdict == LOOK_ONCE or not heard(1):
             return answer
 
 
 def _say_that_it_waits(why: str, patience: float) -> None:
     say(2, f"sbatch: penstock: {why}: waiting, at most {patience:g} s\n".encode())
-
-
-def _key(line: SbatchWords, script: SbatchWords, key: str, environ: Mapping[str, str]) -> str | None:
-    if line.several or script.several or elsewhere(line, script, environ):
-        return None
-    return key_option(line, script, key)
 
 
 def _rewind(stdin: int | None) -> None:
@@ -213,11 +204,10 @@ def _text(answer: SbatchAnswer) -> str:
     return answer.errors.decode(errors="replace")
 
 
-def _found(job: int, line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> SbatchAnswer:
+def _found(job: int, form: Form, environ: Mapping[str, str]) -> SbatchAnswer:
     """The answer that sbatch would have given."""
-    answer = SbatchAnswer((job, ""), said_of(job, line, script), b"", None, 0)
-    waits = line.has("wait") or script.has("wait") or "SBATCH_WAIT" in environ
-    if waits:
+    answer = SbatchAnswer((job, ""), form.said(job), b"", None, 0)
+    if form.waits:
         say(1, answer.output)
         answer.output = b""
         answer = SbatchAnswer((job, ""), b"", b"", None, _waited(job, environ))
@@ -254,15 +244,13 @@ def _exit(field: str) -> int:
     return int(code) if code.isdigit() and signal in ("", "0") else 1
 
 
-def _one_of(
-    answer: SbatchAnswer, key: str, environ: Mapping[str, str], began: float, line: SbatchWords, script: SbatchWords
-) -> SbatchAnswer:
+def _one_of(answer: SbatchAnswer, key: str, environ: Mapping[str, str], began: float, form: Form) -> SbatchAnswer:
     """The answer of a try after another whose answer was lost: that one may have come in since the queue was looked
     through. Then the first is the job, and the others are cancelled before anybody knows of them."""
     jobs = _jobs_with(key, environ, began) or []
     if len(jobs) < 2 or not _cancel(jobs[1:], environ) or answer.job == jobs[0]:
         return answer
-    return _found(jobs[0], line, script, environ)
+    return _found(jobs[0], form, environ)
 
 
 def _cancel(jobs: list[int], environ: Mapping[str, str]) -> bool:

@@ -16,30 +16,18 @@ from typing import Any, Final
 from penstock.config import Config
 from penstock.console.door import ask_or_leave
 from penstock.errors import LeftAlone, PenstockError
+from penstock.resize.commands.molding import first_size, tell_shapes
+from penstock.sbatch.commands.telling import note, record_handed_on, tell_changed
+from penstock.sbatch.job import SbatchJob
 from penstock.sbatch.remembered import Remembered, SubmittedJobs, cluster_name
-from penstock.sbatch.submission import as_seen, in_queue
+from penstock.sbatch.submission import as_seen, hand_on, in_queue
 from penstock.slurm.dependencies import jobs_named, renamed, singleton
-from penstock.slurm.option_words import SbatchWords, elsewhere
 from penstock.state.ownership import acts_path
 
-__all__ = ["Chaining", "dependency_of", "followable"]
+__all__ = ["Chaining", "PlainJob"]
 
 _TIMEOUT: Final = 10.0  # s: who submits a job does not wait for a busy agent
 _HINT: Final = "no agent runs here: the next `penstock tick` follows this chain of jobs (let cron run it)"
-
-
-def dependency_of(line: SbatchWords, script: SbatchWords) -> str:
-    """What a job depends on, as its owner has written it; "" for nothing."""
-    found = line if line.has("dependency") else script
-    return found.value("dependency") or ""
-
-
-def followable(line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> bool:
-    """Whether sbatch will name one job of this cluster."""
-    if line.several or script.several or elsewhere(line, script, environ):
-        return False
-    # Without -Q sbatch would say more than it was asked to.
-    return not (line.has("quiet") or script.has("quiet"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +74,44 @@ class Chaining:
         """Know a stage that is registered, so that others may depend on it."""
         with contextlib.suppress(PenstockError):
             self.jobs.add(Remembered(job, name, stage, time.time(), dependency, order or {}))
+
+
+@dataclass(frozen=True, slots=True)
+class PlainJob:
+    """A job that names no workflow: submitted exactly as by sbatch, and then followed, where it is one of a chain."""
+
+    config: Config
+    job: SbatchJob
+
+    def submit(self, environment: Mapping[str, str]) -> int:
+        """See `Placing`."""
+        config, job = self.config, self.job
+        size = first_size(config, job, environment)
+        said = record_handed_on(config, job.stage or "", quiet=job.quiet)
+        chaining, numbered = None, job.dependency
+        try:
+            chaining = Chaining.of(config)
+            numbered = chaining.numbered(job.dependency)
+        except PenstockError as e:
+            said = said or job.quiet or note(f"jobs that depend on this one are not followed: {e}")
+        # A job's name is the one thing of a dependency that Slurm would not understand.
+        by_number = () if numbered == job.dependency else (f"--dependency={numbered}",)
+        done = hand_on(job, (*size.options, *by_number), environment, None if chaining is None else chaining.own)
+        if not job.followable:
+            if size.molded:
+                note("the job keeps its size: its number is not known, or it went to another cluster")
+            return done.end()
+        if done.job is not None:
+            tell_changed(config, done.job)
+            if size.molded:
+                tell_shapes(config, job.asked, done.job, job.folder)
+        if chaining is not None and done.job is not None:
+            try:
+                chaining.submitted(done.job, job.name, job.stage or job.name, numbered, job.order(*size.options))
+            except PenstockError as e:
+                if not said:
+                    note(f"job {done.job} is not followed as one of a chain: {e}")
+        return done.end()
 
 
 def _link(job: Remembered) -> dict[str, Any]:

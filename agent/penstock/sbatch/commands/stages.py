@@ -3,93 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
-from penstock.audit.opening import tell_of_command
-from penstock.audit.record import RecordOutcome
 from penstock.config import Config
-from penstock.console.door import ask_or_leave, plan_stages, read_by_tool
+from penstock.console.door import ask_or_leave, plan_stages
 from penstock.errors import PenstockError, UserError
-from penstock.fronts.programs.agent import tell_touched
-from penstock.fronts.programs.script import PipedScript, order_of, script_lines
+from penstock.resize.commands.molding import first_size
 from penstock.sbatch.commands.arrays import again, completed_tasks
-from penstock.sbatch.commands.chaining import Chaining, dependency_of
+from penstock.sbatch.commands.chaining import Chaining
 from penstock.sbatch.commands.keeping import KEEPS_BACK, check_agent, put_off
+from penstock.sbatch.commands.telling import record_submission, tell_changed
 from penstock.sbatch.directives import Request
-from penstock.sbatch.moldable import moldable
-from penstock.sbatch.submission import Submitted, as_seen, submit
+from penstock.sbatch.job import SbatchJob, read_again
+from penstock.sbatch.submission import Submitted, as_seen, submit_job
 from penstock.slurm.dependencies import renamed
-from penstock.slurm.option_words import SbatchWords, elsewhere, given_name, job_name, read_words, script_words, value_of
 from penstock.slurm.parse import ParseError
-from penstock.values.lines import split_lines
 from penstock.workflow.phases import Kept
+from penstock.workflow.run.owned import let_go
 from penstock.workflow.state import StageRun, WorkflowRun
 
-__all__ = [
-    "Behind",
-    "SubmittedStage",
-    "behind",
-    "note",
-    "record_handed_on",
-    "record_submission",
-    "stage_name",
-    "start_size",
-    "submit_again",
-    "submit_stage",
-    "tell_changed",
-]
-
-
-def record_submission(
-    config: Config, line: SbatchWords, outcome: RecordOutcome, code: str, text: str, job: int | None, subject: str
-) -> None:
-    """Into the audit trail of the user's own commands; what is submitted does not depend on it."""
-    _record(config, outcome, code, text, job, subject, quiet=line.has("quiet"))
-
-
-def record_handed_on(config: Config, subject: str, *, quiet: bool) -> bool:
-    """The same of a job that sbatch alone has to do with. Whether something was said of that."""
-    text = "sbatch was called with it, and has said itself how it went"
-    return _record(config, RecordOutcome.DONE, "handed-on", text, None, subject, quiet=quiet)
-
-
-def _record(
-    config: Config, outcome: RecordOutcome, code: str, text: str, job: int | None, subject: str, *, quiet: bool
-) -> bool:
-    why = tell_of_command(config, "sbatch", outcome, code, text, job, subject)
-    return bool(why) and not quiet and note(f"not recorded for `penstock audit`: {why}")
-
-
-def tell_changed(config: Config, job: int) -> None:
-    """Tell the agent that a job is not any more as it has seen it, if an agent there is."""
-    settings = {"socket": str(config.socket_path), "slurm_conf": os.environ.get("SLURM_CONF", "")}
-    tell_touched(settings, os.environ, [job])
-
-
-def note(text: str) -> bool:
-    """Say something that changes nothing about the job, if a person reads it; true, as it was said."""
-    if not read_by_tool():
-        click.echo(f"penstock: {text}", err=True)
-    return True
-
-
-def stage_name(line: SbatchWords, script: SbatchWords) -> str | None:
-    """What a job is called as a stage, where nobody says so."""
-    return given_name(line, script, os.environ) or (Path(line.script).stem if line.script else None)
-
-
-def start_size(
-    asked: Request, line: SbatchWords, script: SbatchWords, environment: Mapping[str, str]
-) -> tuple[str, ...]:
-    """Without an agent a malleable job that starts small would stay so."""
-    known = "DMR_AGENT" in environment or asked.elastic is not None
-    return moldable(asked, line, script, os.environ) if known else ()
+__all__ = ["Behind", "StageJob", "behind", "submit_again"]
 
 
 class Behind:
@@ -118,12 +56,10 @@ class Behind:
             self.options.append(f"--dependency={own_dependency},{after}" if own_dependency else f"--dependency={after}")
 
 
-def behind(line: SbatchWords, script: SbatchWords, before: list[Mapping[str, Any]]) -> Behind:
+def behind(job: SbatchJob, before: list[Mapping[str, Any]]) -> Behind:
     """See `Behind`; the user's own options are on the command line and in the script."""
-    own = line.value("dependency") or script.value("dependency")
-    times = any(found.has(name) for found in (line, script) for name in ("begin", "deadline"))
-    found = Behind(before, line.has("hold") or script.has("hold"), own, times)
-    if found.options and not (line.has("kill-on-invalid-dep") or script.has("kill-on-invalid-dep")):
+    found = Behind(before, job.has("hold"), job.value("dependency"), job.has("begin", "deadline"))
+    if found.options and not job.has("kill-on-invalid-dep"):
         # When a stage fails, those after it must still be there for `penstock retry`.
         found.options.append("--kill-on-invalid-dep=no")
     return found
@@ -138,28 +74,76 @@ class SubmittedStage:
     failed: PenstockError | None = None
 
 
-def submit_stage(
-    config: Config,
-    asked: Request,
-    line: SbatchWords,
-    script: SbatchWords,
-    piped: PipedScript | None,
-    environment: Mapping[str, str],
-    *,
-    run: int | None = None,
-    replaces: int | None = None,
-    workdir: str | None = None,
-    stdin: bytes | None = None,
-) -> SubmittedStage:
-    """Submit the job of a stage and register it. `run`: the workflow it is known to belong to; `replaces`: its old job;
-    `stdin`: its script, where it does not come as it came the first time.
+@dataclass(frozen=True, slots=True)
+class StageJob:
+    """The job of a stage, which is registered. `run`: the workflow that it is known to belong to; `replaces`: its old
+    job."""
 
-    Raises PenstockError, and then nothing was submitted.
-    """
-    if line.several or script.several:
-        raise UserError("a job of several components (:) cannot be a stage of a workflow")
-    if elsewhere(line, script, os.environ):
-        raise UserError("a stage of a workflow cannot be sent to another cluster (--clusters)")
+    config: Config
+    job: SbatchJob
+    run: int | None = None
+    replaces: int | None = None
+
+    def submit(self, environment: Mapping[str, str]) -> int:
+        """See `Placing`."""
+        placed, line = self.placed(environment), self.job.line
+        job = placed.done.job
+        if job is None:
+            sys.stdout.write(placed.done.text.decode(errors="replace"))
+            return placed.done.end() or 1
+        cluster = placed.done.cluster
+        if line.has("quiet"):
+            pass
+        elif line.has("parsable"):
+            click.echo(f"{job}{cluster}")
+        else:
+            click.echo(f"Submitted batch job {job}" + (f" on cluster {cluster[1:]}" if cluster else ""))
+        sys.stdout.flush()
+        if placed.failed is not None:
+            hint = {
+                Kept.NOT: "",
+                Kept.BEGIN: f"; it is kept back: {let_go(job)} lets it go",
+                Kept.HOLD: f"; it is held: scontrol release {job} lets it go",
+            }[placed.kept]
+            text = f"penstock: job {job} is no part of {self.job.asked.workflow}: {placed.failed}{hint}"
+            click.echo(text, err=True)
+        code = placed.done.end()
+        return code or (placed.failed.exit_code if placed.failed else 0)
+
+    def placed(self, environment: Mapping[str, str]) -> SubmittedStage:
+        """Submit and register it. Raises PenstockError, and then nothing was submitted."""
+        config, job = self.config, self.job
+        if job.several:
+            raise UserError("a job of several components (:) cannot be a stage of a workflow")
+        if job.elsewhere:
+            raise UserError("a stage of a workflow cannot be sent to another cluster (--clusters)")
+        stage, registration = _registration(job.asked, self.run, self.replaces)
+        known = plan_stages(config, registration)
+        # Another name where this was taken, and names of those that were given by their jobs.
+        for named in known.get("stages", ()):
+            stage |= named
+        stage["free"], name = False, str(stage["name"])
+        if job.asked.stage is not None and "PENSTOCK_STAGE" in environment:
+            environment = {**environment, "PENSTOCK_STAGE": name}
+        queued = behind(job, known["before"][name])
+        if queued.kept:
+            check_agent(known)
+        size = first_size(config, job, environment).options
+        done = submit_job(job, (*size, *queued.options, "--parsable"), environment)
+        text = done.text.decode(errors="replace")
+        if done.job is not None:
+            tell_changed(config, done.job)
+        record_submission(config, f"{job.asked.workflow}/{name}", done.job, text, quiet=job.quiet)
+        if done.job is None:
+            return SubmittedStage(done)
+        with contextlib.suppress(PenstockError):  # a place of the caller's own is not needed for a workflow with a name
+            Chaining.of(config).remember(done.job, job.name, name, job.dependency)
+        stage |= {"base": job.dependency, "order": job.order(*size)}
+        return _registered(config, done, done.job, queued.kept, stage, registration)
+
+
+def _registration(asked: Request, run: int | None, replaces: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the agent is told of a stage, and of the workflow that it is in."""
     stage: dict[str, Any] = {"name": asked.stage, "job": 0, "after": list(asked.after), "expect": asked.expect}
     stage["free"] = not asked.chosen
     registration: dict[str, Any] = {
@@ -171,40 +155,21 @@ def submit_stage(
     }
     if replaces is not None:
         registration["replaces"] = {stage["name"]: replaces}
-    known = plan_stages(config, registration)
-    # Another name where this was taken, and names of those that were given by their jobs; an older agent says neither.
-    for named in known.get("stages", ()):
-        stage |= named
-    stage["free"], name = False, str(stage["name"])
-    if asked.stage is not None and "PENSTOCK_STAGE" in environment:
-        environment = {**environment, "PENSTOCK_STAGE": name}
-    queued = behind(line, script, known["before"][name])
-    if queued.kept:
-        check_agent(known)
-    size = start_size(asked, line, script, environment)
-    words = line.without("quiet").words(*size, *queued.options, "--parsable")
-    done = submit(words, stdin, environment, workdir, () if piped is None else piped.passed_on)
-    subject = f"{asked.workflow}/{name}"
-    if done.job is None:
-        text = done.text.decode(errors="replace")
-        record_submission(config, line, RecordOutcome.REFUSED, "sbatch", text, None, subject)
-        return SubmittedStage(done)
-    tell_changed(config, done.job)
-    record_submission(config, line, RecordOutcome.DONE, "", "", done.job, subject)
-    order = order_of(line.words(*size), line, script, piped, os.environ, workdir, stdin)
-    base = dependency_of(line, script)
-    with contextlib.suppress(PenstockError):  # a place of the caller's own is not needed for a workflow with a name
-        Chaining.of(config).remember(done.job, job_name(line, script, os.environ), name, base)
-    kept = queued.kept
+    return stage, registration
+
+
+def _registered(
+    config: Config, done: Submitted, job: int, kept: Kept, stage: dict[str, Any], registration: Mapping[str, Any]
+) -> SubmittedStage:
+    """Register a stage whose job is in the queue."""
     if kept is Kept.HOLD:
         try:
-            stage["begin"] = put_off(config, done.job)
+            stage["begin"] = put_off(config, job)
             kept = Kept.BEGIN
         except PenstockError as e:  # its hold keeps it as well, and Slurm the time that its owner gave
-            click.echo(f"penstock: job {done.job} is held until it is due: {e}", err=True)
-    called, born = as_seen(done.job)
-    seen = {"called_in_slurm": called, "born": born}
-    stage |= {"job": done.job, "kept": kept.value, "base": base, "order": order, **seen}
+            click.echo(f"penstock: job {job} is held until it is due: {e}", err=True)
+    called, born = as_seen(job)
+    stage |= {"job": job, "kept": kept.value, "called_in_slurm": called, "born": born}
     try:
         ask_or_leave(config, "guide", registration)
     except PenstockError as e:
@@ -216,35 +181,17 @@ def submit_again(config: Config, run: WorkflowRun, stage: StageRun, moved: Mappi
     """Submit a stage once more, as it was, in the place of its old job; its new job. Of an array whose tasks have
     completed in part only the others; the tasks are returned, too. `moved`: the new jobs of others by their old ones.
     Raises PenstockError."""
-    order = stage.mine.order
-    line = read_words(order.words)
-    if order.script is not None:
-        lines = split_lines(order.script)
-    else:
-        lines = script_lines(line.script, line.value("chdir") or order.workdir) if line.script else []
-    script = script_words(lines)
-    stdin = None if order.script is None else order.script.encode()
-    tasks = _tasks_left(config, line, script, stage)
+    after = tuple(run.stages[j].name for j in stage.after)
+    asked = Request(run.name, stage.name, after, stage.mine.expect, run.strategy)
+    job = read_again(stage.mine.order, asked)
+    tasks = _tasks_left(config, job, stage)
     if tasks is not None:
-        line = read_words(line.words(f"--array={tasks}"))
+        job = replace(job, line=job.line.adding(f"--array={tasks}"))
     if stage.mine.chained:
-        placed = _link_again(config, run, stage, line, script, stdin, moved)
+        placed = _link_again(config, run, stage, job, moved)
     else:
-        after = tuple(run.stages[j].name for j in stage.after)
-        asked = Request(run.name, stage.name, after, stage.mine.expect, run.strategy)
         names = {"PENSTOCK_WORKFLOW": run.name, "PENSTOCK_STAGE": stage.name}
-        placed = submit_stage(
-            config,
-            asked,
-            line,
-            script,
-            None,
-            names,
-            run=run.id,
-            replaces=stage.job,
-            workdir=order.workdir or None,
-            stdin=stdin,
-        )
+        placed = StageJob(config, job, run.id, stage.job).placed(names)
     code = placed.done.end()
     if placed.done.job is None:
         raise PenstockError(f"stage {stage.name} was not submitted (sbatch ended with {code})")
@@ -253,9 +200,9 @@ def submit_again(config: Config, run: WorkflowRun, stage: StageRun, moved: Mappi
     return placed.done.job, tasks
 
 
-def _tasks_left(config: Config, line: SbatchWords, script: SbatchWords, stage: StageRun) -> str | None:
+def _tasks_left(config: Config, job: SbatchJob, stage: StageRun) -> str | None:
     """The tasks of a stage's array that are to run again; None: it is no array, or has not begun."""
-    array = value_of("array", line, script, os.environ)
+    array = job.array
     if array is None or stage.job is None or stage.start is None:
         return None
     try:
@@ -265,24 +212,11 @@ def _tasks_left(config: Config, line: SbatchWords, script: SbatchWords, stage: S
 
 
 def _link_again(
-    config: Config,
-    run: WorkflowRun,
-    stage: StageRun,
-    line: SbatchWords,
-    script: SbatchWords,
-    stdin: bytes | None,
-    moved: Mapping[int, int],
+    config: Config, run: WorkflowRun, stage: StageRun, job: SbatchJob, moved: Mapping[int, int]
 ) -> SubmittedStage:
     """A job of a chain: its own words, with the dependency on the jobs that those before it have now."""
-    after = [run.stages[j].name for j in stage.after]
-    anew: dict[str, Any] = {"name": stage.name, "job": 0, "after": after, "expect": stage.mine.expect, "chained": True}
-    registration = {
-        "workflow": run.name,
-        "strategy": run.strategy,
-        "stages": [anew],
-        "run": run.id,
-        "replaces": {stage.name: stage.job},
-    }
+    anew, registration = _registration(job.asked, run.id, stage.job)
+    anew["chained"] = True
     before = plan_stages(config, registration)["before"][stage.name]
     broken = next((p for p in before if p["phase"] in ("failed", "cancelled")), None)
     if broken is not None:
@@ -290,16 +224,16 @@ def _link_again(
     base = renamed(stage.mine.base, lambda word: moved.get(int(word)) if word.isdecimal() else None)
     alive = [str(p["job"]) for p in before if p["phase"] != "done"]
     dependency = ",".join([*([base] if base else []), *([f"afterok:{':'.join(alive)}"] if alive else [])])
-    added = () if dependency == dependency_of(line, script) else (f"--dependency={dependency}",)
-    order = stage.mine.order
-    done = submit(line.without("quiet").words(*added, "--parsable"), stdin, {}, order.workdir or None)
+    added = () if dependency == job.dependency else (f"--dependency={dependency}",)
+    done = submit_job(job, (*added, "--parsable"), {})
     if done.job is None:
         return SubmittedStage(done)
     tell_changed(config, done.job)
-    record_submission(config, line, RecordOutcome.DONE, "", "", done.job, f"{run.name}/{stage.name}")
+    record_submission(config, f"{run.name}/{stage.name}", done.job, "", quiet=job.quiet)
+    order = stage.mine.order
     kept = {"words": list(order.words), "workdir": order.workdir, "script": order.script}
     anew |= {"job": done.job, "kept": Kept.NOT.value, "base": base, "order": kept}
-    Chaining.of(config).remember(done.job, job_name(line, script, os.environ), stage.name, dependency, kept)
+    Chaining.of(config).remember(done.job, job.name, stage.name, dependency, kept)
     try:
         ask_or_leave(config, "guide", registration)
     except PenstockError as e:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from dmr import limits
 from malleable_cases import CASES, LEFT_ALONE, Case
 from penstock.errors import UserError
+from penstock.resize.commands.molding import start_nodes
 from penstock.sbatch.directives import Request, Said, read_directives, request
-from penstock.sbatch.moldable import moldable
+from penstock.sbatch.job import SbatchJob
 from penstock.slurm.option_words import SbatchWords, read_words
 from places import PROJECT
 
@@ -82,7 +83,7 @@ def asked(case: Case) -> Request:
     if case.forced:
         found["malleable"] = Said(case.forced, "DMR_SIZES")
     said = request({}, {key: value for key, value in found.items() if key == "malleable"}, None)
-    moldable(said, read_words(case.options), SbatchWords(), {})
+    start_nodes(SbatchJob(read_words(case.options), SbatchWords(), said), {})
     return said
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import UserError
+from penstock.resize.waiting.model import Checkpoint
 from penstock.sbatch.directives import Request, Said, own_options, read_directives, request
 from penstock.slurm.option_words import read_words, script_words
 
@@ -57,7 +58,7 @@ def test_an_ordinary_script_asks_for_nothing():
     assert asked("#PENSTOCK malleable=2:32:8:2") == Request(malleable="2:32:8:2")
     assert asked("#PENSTOCK elastic=1:8:4") == Request(elastic="1:8:4")
     both = asked("#PENSTOCK moldable=2:8h,8:2h30m checkpoint='USR1:my state'")
-    assert both == Request(moldable="2:8h,8:2h30m", checkpoint="USR1:my state")
+    assert both == Request(moldable="2:8h,8:2h30m", checkpoint=Checkpoint(10, "my state"))
 
 
 @pytest.mark.parametrize(

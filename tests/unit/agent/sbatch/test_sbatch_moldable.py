@@ -3,13 +3,19 @@
 import pytest
 
 from penstock.errors import UserError
+from penstock.resize.commands.molding import shaped, start_nodes
+from penstock.resize.waiting.model import Checkpoint
 from penstock.sbatch.directives import Request
-from penstock.sbatch.moldable import moldable, shaped
+from penstock.sbatch.job import SbatchJob
 from penstock.slurm.option_words import SbatchWords, read_words, script_words
 
 
+def sizes(asked, command=(), script=(), environ=None):
+    return start_nodes(SbatchJob(read_words([*command]), read_words([*script]), asked), environ or {})
+
+
 def options(malleable, command=(), script=(), environ=None):
-    return moldable(Request(malleable=malleable), read_words([*command]), read_words([*script]), environ or {})
+    return sizes(Request(malleable=malleable), command, script, environ)
 
 
 @pytest.mark.parametrize(
@@ -45,13 +51,14 @@ def test_what_the_user_says_counts(command, script, environ):
 
 
 def test_an_elastic_job_starts_as_small_as_it_may_be():
-    assert moldable(Request(elastic="2:8"), read_words([]), read_words([]), {}) == ("--nodes=2",)
-    assert moldable(Request(elastic="2:8"), read_words(["-N3"]), read_words([]), {}) == ()
+    assert sizes(Request(elastic="2:8")) == ("--nodes=2",)
+    assert sizes(Request(elastic="2:8"), ["-N3"]) == ()
 
 
 def test_only_malleable_jobs():
-    assert moldable(Request(), SbatchWords(), SbatchWords(), {}) == ()
-    assert moldable(Request(malleable="2:8"), script_words(["#SBATCH -N1", "#SBATCH hetjob"]), SbatchWords(), {}) == ()
+    assert sizes(Request()) == ()
+    several = SbatchJob(script_words(["#SBATCH -N1", "#SBATCH hetjob"]), SbatchWords(), Request(malleable="2:8"))
+    assert start_nodes(several, {}) == ()
 
 
 def test_a_size_that_fills_no_nodes():
@@ -60,14 +67,14 @@ def test_a_size_that_fills_no_nodes():
 
 
 SHAPED = Request(moldable="2:8h,4:4h")
-SAVING = Request(moldable="2:8h,4:4h", checkpoint="USR1:x")
+SAVING = Request(moldable="2:8h,4:4h", checkpoint=Checkpoint(10, "x"))
 
 
 def test_the_shape_is_chosen_unless_the_command_line_says_it():
-    assert shaped(SHAPED, read_words(["job.sh"]), read_words(["-N8", "-t60", "--requeue"]))
-    assert not shaped(SHAPED, read_words(["-N2"]), SbatchWords())
-    assert not shaped(SHAPED, read_words(["--time=60"]), SbatchWords())
-    assert not shaped(Request(malleable="2:8"), read_words([]), SbatchWords())
+    assert shaped(SbatchJob(read_words(["job.sh"]), read_words(["-N8", "-t60", "--requeue"]), SHAPED))
+    assert not shaped(SbatchJob(read_words(["-N2"]), SbatchWords(), SHAPED))
+    assert not shaped(SbatchJob(read_words(["--time=60"]), SbatchWords(), SHAPED))
+    assert not shaped(SbatchJob(read_words([]), SbatchWords(), Request(malleable="2:8")))
 
 
 @pytest.mark.parametrize(
@@ -83,5 +90,5 @@ def test_the_shape_is_chosen_unless_the_command_line_says_it():
 def test_what_holds_a_job_to_one_size_is_refused(asked, script, text):
     for line, lines in ((read_words([]), read_words(script)), (read_words(script), read_words([]))):
         with pytest.raises(UserError, match=text):
-            shaped(asked, line, lines)
-    assert shaped(SHAPED, read_words(["--no-requeue"]), SbatchWords())
+            shaped(SbatchJob(line, lines, asked))
+    assert shaped(SbatchJob(read_words(["--no-requeue"]), SbatchWords(), SHAPED))

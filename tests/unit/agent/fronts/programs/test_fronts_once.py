@@ -14,13 +14,13 @@ from penstock.fronts.programs.once import (
     LOOK,
     LOOK_ONCE,
     ROOM,
+    Form,
     after_try,
     delays,
     jobs_with,
     key_option,
     named,
     patience,
-    said_of,
 )
 from penstock.slurm.option_words import SbatchWords, read_words, script_words
 
@@ -118,9 +118,10 @@ def test_the_job_that_sbatch_names(text, job):
 
 def test_what_sbatch_says_of_a_job():
     nothing = SbatchWords()
-    assert said_of(7, nothing, nothing) == b"Submitted batch job 7\n"
-    assert said_of(7, read_words(["--parsable"]), nothing) == b"7\n"
-    assert said_of(7, read_words(["-Q", "--parsable"]), nothing) == b""
+    assert Form.of(nothing, nothing, {}).said(7) == b"Submitted batch job 7\n"
+    assert Form.of(read_words(["--parsable"]), nothing, {}).said(7) == b"7\n"
+    assert Form.of(read_words(["-Q", "--parsable"]), nothing, {}).said(7) == b""
+    assert Form.of(nothing, nothing, {"SBATCH_WAIT": "1"}).waits and not Form.of(nothing, nothing, {}).waits
 
 
 def test_patience_and_pauses():
