@@ -14,7 +14,15 @@ from penstock.fronts.programs.process import BY_FRONT
 from penstock.ipc.client import ask_agent
 from penstock.state.ownership import state_path
 
-__all__ = ["ask_or_leave", "ask_or_read", "left_environment", "plan_stages", "read_by_tool", "why_silent"]
+__all__ = [
+    "ask_or_leave",
+    "ask_or_read",
+    "ask_or_say_why",
+    "left_environment",
+    "plan_stages",
+    "read_by_tool",
+    "why_silent",
+]
 
 _HINT: Final = (
     "no agent runs here. Let `penstock tick` do its work from your crontab, for example by\n"
@@ -39,6 +47,14 @@ def _has_state(config: Config) -> bool:
 def read_by_tool() -> bool:
     """Whether a front program has run this for a tool, which takes any word on standard error for an error."""
     return BY_FRONT in sys._xoptions and not os.isatty(2)
+
+
+def ask_or_say_why(config: Config, op: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """The agent's answer. Where there is none, the error says whether all is off."""
+    try:
+        return ask_agent(config, op, arguments)
+    except AgentUnavailable as error:
+        raise why_silent(config, error) from error
 
 
 def ask_or_leave(

@@ -4,16 +4,43 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from penstock.config import Config
-from penstock.console.door import ask_or_leave, left_environment, why_silent
+from penstock.console.door import ask_or_leave, ask_or_say_why, left_environment
 from penstock.errors import AgentUnavailable
 from penstock.ipc.client import ask_agent
 from penstock.workflow.model import Workflow, submitted_from, workflow_to_dict
 
 __all__ = ["hand_over"]
+
+
+class Submitting(Protocol):
+    """Who submits the stages of a workflow."""
+
+    def submit(self, workflow: Workflow, strategy: str) -> int | None:
+        """Hand it over; its number, None: the next `penstock tick` takes it on. Raises PenstockError, and then nothing
+        of it is left in the queue."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ByAgent:
+    """The caller's own agent, each when its time has come. Where none runs, it is left for the next tick, if a `tick`
+    is meant; else AgentUnavailable is raised."""
+
+    config: Config
+    tick: bool
+
+    def submit(self, workflow: Workflow, strategy: str) -> int | None:
+        """See `Submitting`."""
+        ask = ask_or_leave if self.tick else ask_or_say_why
+        with left_environment(self.config) as given:
+            request: dict[str, object] = {"workflow": workflow_to_dict(workflow), "strategy": strategy, **given}
+            answer = ask(self.config, "submit", request)
+        return None if answer is None else int(answer["run"])
 
 
 def hand_over(config: Config, parsed: Workflow, strategy: str, *, held: bool = False, tick: bool = False) -> int | None:
@@ -22,13 +49,15 @@ def hand_over(config: Config, parsed: Workflow, strategy: str, *, held: bool = F
     is meant."""
     # Relative commands mean the folder the user stands in, not the agent's.
     placed = submitted_from(parsed, str(Path.cwd()), _umask())
-    if held or _is_anothers(config):
-        from penstock.workflow.commands.held import submit_held
+    return _who_submits(config, held, tick).submit(placed, strategy)
 
-        return submit_held(config, placed, strategy)
-    with left_environment(config) as given:
-        request: dict[str, object] = {"workflow": workflow_to_dict(placed), "strategy": strategy, **given}
-        return _ask(config, request, tick)
+
+def _who_submits(config: Config, held: bool, tick: bool) -> Submitting:
+    if not held and not _is_anothers(config):
+        return ByAgent(config, tick)
+    from penstock.workflow.commands.held import HeldStages  # slow to load
+
+    return HeldStages(config)
 
 
 def _is_anothers(config: Config) -> bool:
@@ -44,13 +73,3 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def _ask(config: Config, request: Mapping[str, object], tick: bool) -> int | None:
-    try:
-        return int(ask_agent(config, "submit", request)["run"])
-    except AgentUnavailable as error:
-        if not tick:
-            raise why_silent(config, error) from error
-    answer = ask_or_leave(config, "submit", request)
-    return None if answer is None else int(answer["run"])

@@ -38,7 +38,7 @@ def asked_for(monkeypatch):
 
     def ask(flow, strategy):
         with pytest.raises(Asked) as caught:
-            held.submit_held(config_of({}), flow, strategy)
+            held.HeldStages(config_of({})).submit(flow, strategy)
         return registration(caught.value.args[0], 0.0)
 
     return ask
