@@ -11,18 +11,28 @@ from penstock_lab.mock.controller import Controller
 from penstock_lab.mock.model import ClusterConfig
 from penstock_lab.mock.speedup import Work
 from penstock_planning.broker.acts import BagActs
-from penstock_planning.broker.assess import assess, lanes_of, open_market
+from penstock_planning.broker.assess import assess, open_market
 from penstock_planning.broker.bags import Bags
+from penstock_planning.broker.choice import Preference, lanes_of
 from penstock_planning.broker.clusters import view_clusters
 from penstock_planning.broker.passes import run_pass
 from penstock_planning.broker.place import place
+from penstock_planning.broker.shape import hindrance, shape
 from penstock_planning.broker.site import NodeFacts, SiteFile
 from penstock_planning.broker.tasks import bag_at
 from penstock_planning.select.correction import Corrections
+from penstock_planning.select.matchmaking import unmet
 from penstock_planning.select.spread import spread
 
 START = 1_700_000_000.0
 KNOWN = SiteFile(partitions={"near/main": NodeFacts(base=2e9), "far/main": NodeFacts(base=1e9)})
+BY = Preference()
+
+
+def hindered(bag, candidate):
+    """Why jobs of the bag can never run there, under the account and the QOS that it names."""
+    owned = bag.options.get("account", ""), bag.options.get("qos", "")
+    return hindrance(bag, candidate, shape(bag, candidate), unmet(bag.task, candidate.resource), owned)
 
 
 class BagWorld:
@@ -60,11 +70,11 @@ class BagWorld:
         market.close()
         return run, plan, problems
 
-    async def step(self, number, hysteresis=None, alone=None):
+    async def step(self, number, hysteresis=None, by=BY):
         """A pass by a command of its own: everything is read from the file."""
         run = self.bags.load(number)
         market = await self.market()
-        done = await run_pass(self.bags, run, market, BagActs(self.executor, run), hysteresis, None, alone)
+        done = await run_pass(self.bags, run, market, BagActs(self.executor, run), hysteresis, by)
         market.close()
         return self.bags.load(number), done
 

@@ -37,8 +37,9 @@ from penstock.state.store import Store
 from penstock_lab.mock.jobs import SimJob
 from penstock_lab.papers.select_world import AMOUNT, MIXED, RESOURCES, World
 from penstock_planning.broker.acts import BagActs
-from penstock_planning.broker.assess import ClusterMarket, assess, lanes_of, open_market
+from penstock_planning.broker.assess import ClusterMarket, assess, open_market
 from penstock_planning.broker.bags import Bags
+from penstock_planning.broker.choice import Preference, lanes_of
 from penstock_planning.broker.clusters import view_clusters
 from penstock_planning.broker.passes import run_pass
 from penstock_planning.broker.place import place
@@ -225,7 +226,7 @@ class BagTrial:
         while run.finished is None:
             self._world.clock.advance(_LOOK)
             market = await self._market()
-            done = (await run_pass(self._bags, run, market, acts, hysteresis, quantile)).progress
+            done = (await run_pass(self._bags, run, market, acts, hysteresis, Preference(quantile=quantile))).progress
             market.close()
             # Where nothing waits that might move, further looks would change nothing.
             if not done.unplaced and not (done.waiting and hysteresis is not None):

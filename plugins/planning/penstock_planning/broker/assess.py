@@ -14,21 +14,19 @@ from penstock.errors import Infeasible, PenstockError
 from penstock.future.replay import OwnJob
 from penstock.values.allow import Rule, Subject, refusal
 from penstock_planning.broker.clusters import ClusterView
-from penstock_planning.broker.futures import foreseen
-from penstock_planning.broker.ownlimits import beyond, longest
 from penstock_planning.broker.partitions import Candidate, candidates
-from penstock_planning.broker.scripts import directives
-from penstock_planning.broker.shape import JobShape, hindrance, shape
+from penstock_planning.broker.shape import JobShape, at_most, beyond, hindrance, shape
 from penstock_planning.broker.site import SiteFile
-from penstock_planning.broker.starts import Starts, calibrated, outlasting, planned
+from penstock_planning.broker.starts import Further, Starts, calibrated, foreseen, outlasting, planned
 from penstock_planning.broker.tasks import Bag
 from penstock_planning.broker.tq import Expectations, expectations
 from penstock_planning.select.correction import Corrections
-from penstock_planning.select.ranking import NO_WAIT, Affinity, RankedRow, Wait, rank
+from penstock_planning.select.matchmaking import unmet
+from penstock_planning.select.ranking import NO_WAIT, Wait
 from penstock_planning.select.rework import Preemptions, expected_rework
-from penstock_planning.select.spread import Lane, spread
+from penstock_planning.select.spread import Lane
 
-__all__ = ["Assessed", "ClusterMarket", "assess", "divided", "lanes_of", "open_market", "rows_of"]
+__all__ = ["Assessed", "ClusterMarket", "assess", "open_market"]
 
 _ASKED: Final = 12
 """Candidates that Slurm is asked about for one bag: each is a request."""
@@ -40,7 +38,8 @@ class Assessed:
     bag's jobs that wait there already. `slurm` and `week` are what Slurm and the paper's way say of the wait (s).
     `rework` is what preemption is expected to cost (s), by `preemptions`, `scatter` how far run times fall from what is
     predicted (`Lane`). `drawn`: each of `starts` as it may come (s, ascending), where they were drawn. `qos` is the
-    first of the bag's that lets its jobs run there; None: Slurm's default."""
+    first of the bag's that lets its jobs run there; None: Slurm's default. `share` is the fair-share factor (0 to 1)
+    under which they wait; None where none counts."""
 
     candidate: Candidate
     view: ClusterView
@@ -56,6 +55,7 @@ class Assessed:
     scatter: float = 0.0
     drawn: Sequence[Sequence[float]] = ()
     qos: str | None = None
+    share: float | None = None
 
     @property
     def lane(self) -> Lane:
@@ -147,79 +147,18 @@ async def assess(
     limits = {name: await _limits_of(market, view, bag) for name, view in market.views.items()}
     questions = iter(range(_ASKED if ask else 0))
     for plain in market.candidates:
-        factor = corrections.factor(bag.task.name, plain.name)
-        candidate = replace(plain, resource=replace(plain.resource, correction=plain.resource.correction * factor))
-        view, waits = market.views[candidate.cluster], market.waits[candidate.cluster]
-        allowed = await _allowed(market, bag, candidate, limits[candidate.cluster], questions)
-        made = allowed.shape
+        view, waits = market.views[plain.cluster], market.waits[plain.cluster]
+        allowed = await _allowed(market, bag, plain, corrections, limits[plain.cluster], questions)
+        candidate, made = allowed.candidate, allowed.shape
         if allowed.why is not None:
             found.append(Assessed(candidate, view, made, allowed.why))
             continue
-        mine = (own or {}).get(candidate.cluster, ())
-        jobs = -(-count // made.per)
-        one = OwnJob(made.units, made.limit, made.run)
-        plan = foreseen(view.snapshot, candidate, one, max(jobs, 1), waits.past, mine)
-        if plan is None:
-            plan = planned(view.snapshot, candidate, made.units, made.limit, max(jobs, 1), made.run, mine)
-        scatter = corrections.scatter(bag.task.name, candidate.name) or 0.0
+        job, jobs = OwnJob(made.units, made.limit, made.run), max(-(-count // made.per), 1)
+        further = Further(job, jobs, (own or {}).get(candidate.cluster, ()))
+        plan = foreseen(view.snapshot, candidate, further, waits.past) or planned(view.snapshot, candidate, further)
         weighed = _weighed(allowed.bag, candidate, view, waits, made, plan, allowed.slurm)
-        found.append(replace(weighed, scatter=scatter, qos=allowed.bag.options.get("qos")))
+        found.append(replace(weighed, scatter=allowed.scatter, qos=allowed.bag.options.get("qos")))
     return found
-
-
-class _Allowed(NamedTuple):
-    """A bag under one QOS, its jobs on a candidate, what Slurm says of their wait (s; None: not asked, or it does not
-    say), and why none ever could run."""
-
-    bag: Bag
-    shape: JobShape
-    slurm: float | None
-    why: str | None
-
-
-async def _allowed(
-    market: ClusterMarket,
-    bag: Bag,
-    candidate: Candidate,
-    limits: Mapping[tuple[str, str], OwnerLimits],
-    questions: Iterator[int],
-) -> _Allowed:
-    """The bag under the first QOS of it that lets its jobs run there. Slurm is asked while there are `questions`."""
-    waits = market.waits[candidate.cluster]
-    refused: list[str] = []
-    for some in [bag.under(qos) for qos in bag.qos] or [bag]:
-        made, why = _made(market, some, candidate, limits)
-        slurm = None
-        if why is None and next(questions, None) is not None:
-            wanted = {**some.options, "directives": directives(some, candidate, made)}
-            try:
-                slurm = await waits.slurm(candidate, made, wanted)
-            except Infeasible as e:
-                why = f"Slurm refuses it: {e}"
-        if why is None:
-            return _Allowed(some, made, slurm, None)
-        refused.append(why)
-    return _Allowed(some, made, None, "; ".join(dict.fromkeys(refused)))
-
-
-def _made(
-    market: ClusterMarket, bag: Bag, candidate: Candidate, limits: Mapping[tuple[str, str], OwnerLimits]
-) -> tuple[JobShape, str | None]:
-    """The bag's jobs there, and why they can never run."""
-    view, usual = market.views[candidate.cluster], market.waits[candidate.cluster].usual
-    account, qos = _owned(bag, usual)
-    known = limits.get((candidate.partition.name, qos))
-    made = shape(bag, candidate, None if known is None else longest(known))
-    why = hindrance(bag, candidate, usual.get("account", ""), usual.get("qos", ""))
-    if known is not None:
-        why = why or beyond(known, made, candidate.rig.cpus, view.site.enforced)
-    return made, why or market.refusal(account, qos, candidate, view.backend.whoami())
-
-
-def _owned(bag: Bag, usual: Mapping[str, str]) -> tuple[str, str]:
-    """Under which account and QOS its jobs are."""
-    account, qos = (bag.options.get(key) or usual.get(key, "") for key in ("account", "qos"))
-    return account, qos
 
 
 async def _limits_of(market: ClusterMarket, view: ClusterView, bag: Bag) -> dict[tuple[str, str], OwnerLimits]:
@@ -228,7 +167,7 @@ async def _limits_of(market: ClusterMarket, view: ClusterView, bag: Bag) -> dict
     usual, site = market.waits[view.cluster].usual, view.site
     if not {"limits", "safe"} & site.enforced:
         return {}
-    account, default = _owned(bag, usual)
+    account, default = _owned(bag.options, usual)
     user = view.backend.whoami()
     places = {c.partition.name for c in market.candidates if c.cluster == view.cluster}
     owners = [Owner(user, account, place, qos) for place in sorted(places) for qos in bag.qos or (default,)]
@@ -237,6 +176,59 @@ async def _limits_of(market: ClusterMarket, view: ClusterView, bag: Bag) -> dict
     except PenstockError:
         return {}
     return {(one.owner.partition, one.owner.qos): one for one in found}
+
+
+class _Allowed(NamedTuple):
+    """A bag under one QOS, its jobs on a candidate with what was learned of run times there (`scatter` as in
+    `Assessed`), what Slurm says of their wait (s; None: not asked, or it does not say), and why none ever could run."""
+
+    bag: Bag
+    candidate: Candidate
+    scatter: float
+    shape: JobShape
+    slurm: float | None
+    why: str | None
+
+
+async def _allowed(
+    market: ClusterMarket,
+    bag: Bag,
+    plain: Candidate,
+    corrections: Corrections,
+    limits: Mapping[tuple[str, str], OwnerLimits],
+    questions: Iterator[int],
+) -> _Allowed:
+    """The bag under the first QOS of it that lets its jobs run there. Slurm is asked while there are `questions`."""
+    factor = corrections.factor(bag.task.name, plain.name)
+    scatter = corrections.scatter(bag.task.name, plain.name) or 0.0
+    candidate = replace(plain, resource=replace(plain.resource, correction=plain.resource.correction * factor))
+    lacking = unmet(bag.task, candidate.resource)
+    view, waits = market.views[candidate.cluster], market.waits[candidate.cluster]
+    refused: list[str] = []
+    for some in bag.ways:
+        owned = account, qos = _owned(some.options, waits.usual)
+        made, slurm = shape(some, candidate), None
+        why = hindrance(some, candidate, made, lacking, owned)
+        known = limits.get((candidate.partition.name, qos))
+        if known is not None:
+            made = at_most(some, made, known)
+            why = why or beyond(known, made, candidate.rig.cpus, view.site.enforced)
+        why = why or market.refusal(account, qos, candidate, view.backend.whoami())
+        if why is None and next(questions, None) is not None:
+            try:
+                slurm = await waits.slurm(candidate, made, some.options)
+            except Infeasible as e:
+                why = f"Slurm refuses it: {e}"
+        if why is None:
+            return _Allowed(some, candidate, scatter, made, slurm, None)
+        refused.append(why)
+    return _Allowed(some, candidate, scatter, made, None, "; ".join(dict.fromkeys(refused)))
+
+
+def _owned(options: Mapping[str, str], usual: Mapping[str, str]) -> tuple[str, str]:
+    """Under which account and QOS jobs with these options are."""
+    account, qos = (options.get(key) or usual.get(key, "") for key in ("account", "qos"))
+    return account, qos
 
 
 def _weighed(
@@ -279,53 +271,5 @@ def _weighed(
         preemptions,
         rework,
         drawn=plan.drawn,
+        share=waits.share(bag.options),
     )
-
-
-def lanes_of(assessed: Sequence[Assessed], quantile: float | None = None) -> list[Lane]:
-    """The viable candidates as lanes; with a quantile, as late as they may be with that probability."""
-    viable = [a for a in assessed if a.why is None]
-    return [
-        replace(
-            a.lane,
-            starts=a.fed(a.starts if quantile is None else a.starts_at(quantile)),
-            shared=_shared(a.candidate, [other.candidate for other in viable]),
-        )
-        for a in viable
-    ]
-
-
-def _shared(one: Candidate, all_: Sequence[Candidate]) -> dict[str, float]:
-    """The part of its nodes that others have as well."""
-    common = {
-        other.name: len(one.usable & other.usable)
-        for other in all_
-        if other.cluster == one.cluster and other.name != one.name
-    }
-    return {name: number / len(one.usable) for name, number in common.items() if number}
-
-
-def rows_of(bag: Bag, assessed: Sequence[Assessed], affinity: Affinity, quantile: float | None) -> list[RankedRow]:
-    """The candidates ranked for a single task."""
-    return rank(
-        bag.task,
-        [a.candidate.resource for a in assessed],
-        {a.candidate.name: a.wait for a in assessed},
-        more={a.candidate.name: a.rework + a.shape.fetch for a in assessed},
-        excluded={a.candidate.name: a.why for a in assessed if a.why is not None},
-        affinity=affinity,
-        quantile=quantile,
-    )
-
-
-def divided(
-    bag: Bag, count: int, assessed: Sequence[Assessed], quantile: float | None = None, alone: Affinity | None = None
-) -> dict[str, int]:
-    """How many jobs of `count` tasks go to each resource: spread so that the last is done first, or with `alone` all to
-    the best by that affinity. Nothing where none is viable."""
-    lanes = lanes_of(assessed, quantile)
-    if alone is not None:
-        rows = rows_of(bag, assessed, alone, quantile)
-        first = next((row.resource for row in rows if row.viable and row.cost is not None), None)
-        lanes = [lane for lane in lanes if lane.name == first]
-    return spread(count, lanes) if lanes else {}

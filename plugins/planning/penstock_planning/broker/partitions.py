@@ -10,8 +10,7 @@ from penstock.api import Node, Partition, Reservation, SiteConfig
 from penstock.values.gres import Gres, node_gres
 from penstock_planning.broker.site import NodeFacts, SiteFile
 from penstock_planning.plan.transfers import NetworkLink
-from penstock_planning.select.architectures import ISAS
-from penstock_planning.select.consumables import Capability, Consumable, Resource
+from penstock_planning.select.consumables import ISAS, Capability, Consumable, Resource
 
 __all__ = ["Candidate", "Rig", "candidates", "gpus_in"]
 

@@ -10,18 +10,19 @@ from typing import Final
 from penstock.api import Job
 from penstock.errors import Infeasible, LeftAlone, NotFound, PenstockError
 from penstock_planning.broker.acts import BagActs
-from penstock_planning.broker.assess import Assessed, ClusterMarket, assess, divided, lanes_of
+from penstock_planning.broker.assess import Assessed, ClusterMarket, assess
 from penstock_planning.broker.bags import Array, BagRun, Bags
+from penstock_planning.broker.choice import Preference, choose, lanes_of
 from penstock_planning.broker.clusters import ClusterView
 from penstock_planning.broker.follow import Progress, given_way, read_array, read_records, rows_of, summary, waiting_in
 from penstock_planning.broker.place import place
 from penstock_planning.select.correction import Corrections
-from penstock_planning.select.ranking import Affinity
 from penstock_planning.select.spread import Hysteresis, JobMove, Pending, rebalance
 
 __all__ = ["Pass", "run_pass"]
 
 Save = Callable[[], None]
+_BY: Final = Preference()
 
 _LOOKED_FOR: Final = 120.0
 """Seconds after which a submission that nobody answered, and that no job bears the name of, was none."""
@@ -54,11 +55,10 @@ async def run_pass(
     market: ClusterMarket,
     acts: BagActs,
     hysteresis: Hysteresis | None,
-    quantile: float | None = None,
-    alone: Affinity | None = None,
+    by: Preference = _BY,
 ) -> Pass:
     """Make a pass; the bag and what it taught are written down. `acts` are on this bag. `hysteresis` None:
-    nothing is moved. `alone`: all tasks were sent to the best resource by this affinity; nor are they moved."""
+    nothing is moved; nor are tasks that were all sent to the best resource (`by.alone`)."""
     learned, problems = bags.corrections(), list(market.problems)
     now = min(view.backend.now() for view in market.views.values())
 
@@ -79,9 +79,7 @@ async def run_pass(
     moves: list[JobMove] = []
     progress = _progress(run, market)
     if progress.waiting or progress.unplaced:
-        if alone is not None:
-            hysteresis = None
-        moves = await _improve(this, hysteresis, quantile, alone, problems)
+        moves = await _improve(this, None if by.alone else hysteresis, by, problems)
         # What was placed or moved waits, though not yet in this look at the clusters.
         left = len(run.unplaced)
         progress = replace(progress, waiting=progress.waiting + progress.unplaced - left, unplaced=left)
@@ -119,20 +117,18 @@ async def _read(this: _Round, array: Array, view: ClusterView) -> None:
     run.unplaced = sorted([*run.unplaced, *given_way(array)])
 
 
-async def _improve(
-    this: _Round, hysteresis: Hysteresis | None, quantile: float | None, alone: Affinity | None, problems: list[str]
-) -> list[JobMove]:
+async def _improve(this: _Round, hysteresis: Hysteresis | None, by: Preference, problems: list[str]) -> list[JobMove]:
     run, market, now = this.run, this.market, this.now
     own = {c: [a.job for a in run.arrays if a.cluster == c and a.job is not None] for c in market.views}
     count = sum(len(a.pieces[i]) for a in run.arrays for i in a.alive) + len(run.unplaced)
     assessed = await assess(market, run.bag, count, this.learned, own=own)
     if run.unplaced:
-        jobs = divided(run.bag, len(run.unplaced), assessed, quantile, alone)
+        jobs = choose(run.bag, len(run.unplaced), assessed, by).jobs
         problems += await place(run, assessed, jobs, this.save, now, this.acts)
         return []
     if hysteresis is None:
         return []
-    lanes = lanes_of(assessed, quantile)
+    lanes = lanes_of(assessed, by.quantile)
     waiting, where = _pending(run, market, {a.candidate.name: a for a in assessed}, hysteresis, now)
     moves = rebalance(waiting, lanes, hysteresis)
     for array, indices in _by_array(moves, where):

@@ -1,4 +1,4 @@
-"""Sends tasks of a bag to candidates, as job arrays."""
+"""Sends tasks of a bag to candidates, as job arrays: each task of an array runs one or several of them side by side."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from penstock.slurm.parse import array_text
 from penstock_planning.broker.acts import BagActs
 from penstock_planning.broker.assess import Assessed
 from penstock_planning.broker.bags import Array, BagRun
-from penstock_planning.broker.scripts import script
+from penstock_planning.broker.shape import JobShape
+from penstock_planning.broker.tasks import Bag
 
-__all__ = ["place"]
+__all__ = ["place", "script"]
 
 
 async def place(
@@ -59,7 +60,7 @@ async def _submit(
     save()
     spec = JobSpec(
         name=array.name,
-        script=script(bag, candidate, shape, pieces),
+        script=script(bag, shape, pieces),
         nodes=shape.nodes,
         time_limit=shape.limit,
         partition=candidate.partition.name,
@@ -82,3 +83,37 @@ async def _submit(
         return e
     save()
     return None
+
+
+def script(bag: Bag, shape: JobShape, pieces: Sequence[Sequence[int]]) -> str:
+    """The script of an array whose task i runs the tasks `pieces[i]` of the bag, as a user would write it.
+
+    Each finds its number in PENSTOCK_TASK. The job fails if one of them does.
+    """
+    assert bag.run is not None
+    listed = " ".join(f'"{" ".join(map(str, piece))}"' for piece in pieces)
+    lines = [
+        "#!/bin/bash",
+        shape.directives.rstrip(),
+        f"# {bag.task.name}: a bag of tasks, submitted by penstock select",
+        f"pieces=({listed})",
+        "penstock_run() {",
+        bag.run.rstrip(),
+        "}",
+        "running=() code=0",
+        "for PENSTOCK_TASK in ${pieces[$SLURM_ARRAY_TASK_ID]}; do",
+        "    export PENSTOCK_TASK",
+        "    (penstock_run) &",
+        "    running+=($!)",
+        "done",
+    ]
+    if shape.pad:
+        # Cores that stay idle let the others' clocks rise, so that a task would run faster than elsewhere.
+        lines += [
+            f"busy=$(( ({shape.per} - ${{#running[@]}}) * {shape.cores} )) padding=()",
+            "while [ $busy -gt 0 ]; do (while :; do :; done) & padding+=($!); busy=$((busy - 1)); done",
+        ]
+    lines.append('for one in "${running[@]}"; do wait "$one" || code=$?; done')
+    if shape.pad:
+        lines.append('[ ${#padding[@]} -eq 0 ] || kill "${padding[@]}"')
+    return "\n".join([*lines, "exit $code", ""])

@@ -22,8 +22,7 @@ from penstock.values.models import Entry, number, read_as
 from penstock_planning.broker.files import read
 from penstock_planning.broker.measure import Run
 from penstock_planning.select.accuracy import amount_of, epsilon, over, p2a, ranked_right
-from penstock_planning.select.architectures import ISAS
-from penstock_planning.select.consumables import Consumable, Requirement
+from penstock_planning.select.consumables import ISAS, Consumable, Requirement
 
 __all__ = ["Comparison", "Profile", "compare", "load_profile", "means", "requirements_of", "save_profile"]
 

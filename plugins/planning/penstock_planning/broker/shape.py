@@ -1,26 +1,30 @@
-"""How a bag's tasks become jobs on a candidate, and why they never could. Pure."""
+"""How a bag's tasks become jobs on a candidate, and why they never could, whatever else their owner runs. Pure."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+from penstock.api import Limit, OwnerLimits
+from penstock.core.ownlimits import binding, said
 from penstock.errors import UserError
 from penstock.values.gres import Gres, asked_gres
 from penstock_planning.broker.partitions import Candidate, gpus_in
 from penstock_planning.broker.tasks import Bag
 from penstock_planning.select.consumables import Consumable, Requirement
 from penstock_planning.select.cost import run_time
-from penstock_planning.select.matchmaking import matching, unmet
+from penstock_planning.select.matchmaking import matching
 
-__all__ = ["JobShape", "hindrance", "shape"]
+__all__ = ["JobShape", "at_most", "beyond", "hindrance", "shape"]
 
 _GENEROUS: Final = 3.0
 """Limits that nobody names are so many times the predicted run time, which is known to be off by a factor of two."""
 _LEAST: Final = 300.0
+_AT_ONCE: Final = frozenset({"MaxTRESPerJob", "MaxTRESPerUser", "MaxTRESPerAccount", "GrpTRES"})
+"""What of its owner's limits a single job has to fit into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,8 @@ class JobShape:
     are kept busy. `cores`, memory and GPUs are a task's on each of its nodes.
 
     `run` is the predicted run time in seconds, of all tasks alike, with the `fetch` seconds that their input takes
-    while nobody else fetches any.
+    while nobody else fetches any. `directives` are the lines of its script that ask for what is beside its node, limit
+    and partition.
     """
 
     per: int
@@ -43,6 +48,7 @@ class JobShape:
     pad: bool = False
     nodes: int = 1
     fetch: float = 0.0
+    directives: str = ""
 
     @property
     def units(self) -> int:
@@ -50,10 +56,9 @@ class JobShape:
         return self.nodes if self.whole else self.nodes * self.per * self.cores
 
 
-def shape(bag: Bag, candidate: Candidate, longest: float | None = None) -> JobShape:
+def shape(bag: Bag, candidate: Candidate) -> JobShape:
     """The jobs of a bag there; of use only where `hindrance` finds nothing. A whole node takes as many tasks as it has
-    room for, unless the bag says not to fill it; a task on several nodes has them for itself. `longest` is
-    what its owner's jobs may take (s), by which a limit that nobody names is cut as by the partition's."""
+    room for, unless the bag says not to fill it; a task on several nodes has them for itself."""
     cores, held = bag.task.parallel.cores // bag.nodes, [req for req in bag.task.requirements if req.held]
     memory = sum(req.amount for req in held if req.consumable.type == "memory") or None
     gpus: dict[str, int] = {}
@@ -75,11 +80,19 @@ def shape(bag: Bag, candidate: Candidate, longest: float | None = None) -> JobSh
     limit = bag.limit
     if limit is None:
         limit = math.ceil(max(_GENEROUS * run, _LEAST) / 60) * 60.0 if math.isfinite(run) else _LEAST
-        for most in (candidate.partition.max_time, longest):
-            if most is not None and run <= most:
-                limit = min(limit, most)
+        most = candidate.partition.max_time
+        if most is not None and run <= most:
+            limit = min(limit, most)
     padded = filled and bag.fill == "pad"
-    return JobShape(per, cores, memory, gpus, limit, run, candidate.whole, padded, bag.nodes, fetch)
+    made = JobShape(per, cores, memory, gpus, limit, run, candidate.whole, padded, bag.nodes, fetch)
+    return replace(made, directives=_directives(bag.options, candidate, made))
+
+
+def at_most(bag: Bag, made: JobShape, known: OwnerLimits) -> JobShape:
+    """The same with a time limit that nobody names cut to the longest that its owner's jobs may have, if that is known
+    and they are done by then."""
+    longest = min((limit.value for _, limit in binding(known) if limit.name == "MaxWall"), default=math.inf)
+    return made if bag.limit is not None or made.run > longest else replace(made, limit=min(made.limit, longest))
 
 
 def _model(req: Requirement, candidate: Candidate) -> str:
@@ -89,30 +102,47 @@ def _model(req: Requirement, candidate: Candidate) -> str:
     return next(models, "")
 
 
-def hindrance(bag: Bag, candidate: Candidate, account: str = "", qos: str = "") -> str | None:
-    """Why jobs of the bag can never run there; None if they can, as far as is known. `account` and `qos` are the user's
-    usual ones."""
+def _directives(options: Mapping[str, str], candidate: Candidate, made: JobShape) -> str:
+    wanted = ["--ntasks=1"] if made.nodes == 1 else [f"--ntasks={made.nodes}", "--ntasks-per-node=1"]
+    if not made.whole:
+        wanted.append(f"--cpus-per-task={made.cores * made.per}")
+    if made.memory is not None and candidate.rig.memory is not None:
+        wanted.append(f"--mem={math.ceil(made.memory * made.per / 2**20)}M")
+    if made.gpus:
+        items = (f"gpu:{m}:{n * made.per}" if m else f"gpu:{n * made.per}" for m, n in made.gpus.items())
+        wanted.append(f"--gres={','.join(items)}")
+    elif "gres" in options:
+        wanted.append(f"--gres={options['gres']}")
+    features = [f for f in (candidate.constraint, options.get("constraint", "")) if f]
+    if features:
+        wanted.append(f"--constraint={'&'.join(features)}")
+    return "".join(f"#SBATCH {option}\n" for option in wanted)
+
+
+def hindrance(
+    bag: Bag, candidate: Candidate, made: JobShape, lacking: Sequence[str], owned: tuple[str, str] = ("", "")
+) -> str | None:
+    """Why jobs of the bag can never run there; None if they can, as far as is known. `lacking` is what the candidate
+    does not offer, and jobs are `owned` by an account under a QOS."""
     partition, options = candidate.partition, bag.options
-    account, qos = options.get("account", account), options.get("qos", qos)
     wanted = options.get("partition")
     if wanted is not None and partition.name not in wanted.split(","):
         return f"the task asks for partition {wanted}"
     if not partition.up:
         return "the partition is down"
-    lacking = _lacking(options.get("constraint", ""), candidate)
-    if lacking:
-        return f"its nodes lack the feature {lacking}"
+    feature = _lacking(options.get("constraint", ""), candidate)
+    if feature:
+        return f"its nodes lack the feature {feature}"
     for model, count in gpus_in(_asked(options.get("gres", ""))).items():
         have = candidate.rig.gpus.get(model, 0) if model else sum(candidate.rig.gpus.values())
         if have < count:
             return f"its nodes have {have} GPUs{f' {model}' if model else ''}, the task asks for {count}"
-    why = unmet(bag.task, candidate.resource)
-    if why:
-        return "; ".join(why)
-    for what, name, admitted in (("account", account, partition.accounts), ("QOS", qos, partition.qos)):
+    if lacking:
+        return "; ".join(lacking)
+    admissions = zip(("account", "QOS"), owned, (partition.accounts, partition.qos), strict=True)
+    for what, name, admitted in admissions:
         if name and not _admits(name, admitted):
             return f"{what} {name} may not use it"
-    made = shape(bag, candidate)
     if made.cores > candidate.rig.cpus:
         where = "" if bag.nodes == 1 else " on each node"
         return f"a task needs {made.cores} cores{where}, its nodes have {candidate.rig.cpus}"
@@ -153,3 +183,31 @@ def _admits(name: str, admitted: frozenset[str]) -> bool:
     if any(one.startswith("-") for one in admitted):
         return f"-{name}" not in admitted
     return not admitted or name in admitted
+
+
+def beyond(known: OwnerLimits, shape: JobShape, cpus: int, enforced: Collection[str]) -> str | None:
+    """Why Slurm would never run such a job for its owner; None: nothing is known against it. `cpus` are a node's.
+
+    `enforced` is the site's AccountingStorageEnforce: without limits in it Slurm holds nobody to them.
+    """
+    if not {"limits", "safe"} & set(enforced):
+        return None
+    taken = {
+        "node": shape.nodes,
+        "cpu": shape.nodes * (cpus if shape.whole else shape.per * shape.cores),
+        "gres/gpu": shape.nodes * shape.per * sum(shape.gpus.values()),
+    }
+    for holder, limit in binding(known):
+        needed = _needed(limit, shape, taken)
+        if needed is not None:
+            return f"{said(holder, limit)}, {needed}"
+    return None
+
+
+def _needed(limit: Limit, shape: JobShape, taken: dict[str, int]) -> str | None:
+    """What a job needs more than the limit lets it have."""
+    if limit.name == "MaxWall":
+        return f"a job asks for {shape.limit / 60:g} min" if shape.limit > limit.value else None
+    if limit.name not in _AT_ONCE or taken.get(limit.tres, 0) <= limit.value:
+        return None
+    return f"a job needs {limit.tres}={taken[limit.tres]}"

@@ -1,32 +1,59 @@
-"""When jobs of a bag would start on a candidate, by a plan of its queue: those that wait already, and further ones.
+"""When jobs of a bag would start on a candidate: those that wait already, and further ones. Pure.
 
-Whole nodes or CPUs are counted, not named, on the picture that every plan is made of (`future.cluster`). Others' jobs
-end by their time limits, the bag's own by their predicted run times; the plan is late by how much users ask for more
-than they need, which `calibrated` corrects by what was learned of waits. Where it is known how much that is, `futures`
-draws them instead. Pure.
+By a plan of its queue (`planned`) whole nodes or CPUs are counted, not named, on the picture that every plan is made of
+(`future.cluster`). Others' jobs end by their time limits, the bag's own by their predicted run times. Users ask for
+several times what they need, so the plan is late by as much, which `calibrated` corrects by what was learned of waits,
+and then slow nodes that are free at once look better than fast ones that soon are. Shorter jobs put into the same plan
+are wrong, too: the scheduler goes by limits, so what fits beside its reservations and what does not is another.
+
+Futures of the queue that are drawn from its past (`foreseen`, by `future.draws`) have both: a replay decides by limits,
+and jobs end when they are done.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.api import Job, Snapshot
+from penstock.core.pace import at_once
+from penstock.future.bands import drawn_starts, queue_starts
 from penstock.future.bits import BitProfile
 from penstock.future.cluster import YEAR, Cluster, Unknown
 from penstock.future.counted import Counted
+from penstock.future.draws import Drawing
+from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.planner import Ask
+from penstock.future.present import Present
 from penstock.future.profile import place
+from penstock.future.replay import HORIZON, OwnJob
 from penstock_planning.broker.partitions import Candidate
 
-__all__ = ["Starts", "calibrated", "outlasting", "planned"]
+__all__ = ["Further", "Starts", "calibrated", "foreseen", "outlasting", "planned"]
 
+_FUTURES: Final = 9
+"""Drawn at each look: medians of so many choose as well as those of more, and every pass over a bag asks anew."""
+_WORK: Final = 500_000
+"""What one candidate may take, in units of some two microseconds. In deeper queues the plan by limits stands."""
+_MOST: Final = 5000
+"""Tasks in the queue that are looked at."""
 _MOST_WAITING: Final = 2000
 """Jobs of others that are planned; of a longer queue the rest starts later than anything that matters."""
 _SHORT: Final = 60.0
 _FACTORS: Final = (0.1, 4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Further:
+    """`count` further jobs of a bag, each like `job`. `own` are the ids of those that are there already (of arrays: the
+    array's)."""
+
+    job: OwnJob
+    count: int
+    own: Collection[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +68,9 @@ class Starts:
     drawn: Sequence[Sequence[float]] = ()
 
 
-def planned(
-    snapshot: Snapshot,
-    candidate: Candidate,
-    units: int,
-    limit: float,
-    count: int,
-    run: float,
-    own: Collection[int] = (),
-) -> Starts:
-    """The plan for `count` further jobs of `units` nodes or CPUs each, that run `run` s under a limit of `limit` s.
-
-    `own` are the ids of jobs (of arrays: the array's) that are the bag's. Estimated starts count as they stand.
-    """
+def planned(snapshot: Snapshot, candidate: Candidate, further: Further) -> Starts:
+    """The plan for further jobs, in the candidate's nodes or CPUs. Estimated starts count as they stand."""
+    (units, limit, run, _), own = further.job, further.own
     cluster = Cluster.of(snapshot, Unknown(endless=YEAR))
     now, lasts = int(cluster.now), (max(run, 1.0), max(limit, run, 1.0))
     line = list(_in_line(cluster, candidate, own))
@@ -76,8 +93,8 @@ def planned(
     for job, ask in line:
         if job.head not in own:
             place(profile, ask, now)
-    further = _waves(profile, [(units, lasts[1], now)] * count if units > 0 else [], lasts[0], now)
-    return Starts(found, [float(begin - now) for begin in further], waited)
+    asks = [(units, lasts[1], now)] * further.count if units > 0 else []
+    return Starts(found, [float(begin - now) for begin in _waves(profile, asks, lasts[0], now)], waited)
 
 
 def _waves(profile: Counted, asks: Sequence[tuple[int, float, float]], run: float, now: float) -> Iterator[float]:
@@ -142,6 +159,42 @@ def _in_line(cluster: Cluster, candidate: Candidate, own: Collection[int]) -> It
             units = max(job.least_nodes if candidate.whole else job.num_cpus, 1)
             for _ in range(max(job.tasks, 1)):
                 yield job, Ask(job.id, units, YEAR, nodes)
+
+
+def foreseen(snapshot: Snapshot, candidate: Candidate, further: Further, past: QueuePast) -> Starts | None:
+    """The same as `planned`, in the median of nine futures; what waits already of the bag runs as long.
+
+    None where nothing can be drawn: of too few jobs it is known how long they ran, jobs share nodes, the candidate is
+    but a part of its partition, one of its own is in the queue that lacks more than nodes, or the queue is too deep.
+    """
+    cluster, job, own = Cluster.of(snapshot), further.job, further.own
+    nodes = cluster.nodes_of(candidate.partition.name)
+    if len(past.used) < ENOUGH or not candidate.whole or cluster.mask(candidate.nodes) != nodes:
+        return None
+    entries = list(cluster.queue(nodes, places=_MOST))
+    mine = [where for where, entry in enumerate(entries) if entry.job.head in own]
+    waiting = {j.id for j in snapshot.pending(candidate.partition.name) if j.head in own and not j.put_off}
+    if not waiting <= cluster.by_job.keys():
+        return None
+    drawing = Drawing(Present.of(cluster, candidate.partition.name, _MOST), past, 0, dict.fromkeys(mine, job.run))
+    jobs = [job] * further.count
+    later = at_once(drawn_starts(drawing, lambda _draw: jobs, work=_WORK, futures=_FUTURES))
+    theirs = at_once(queue_starts(drawing, mine, _WORK, _FUTURES)) if mine else []
+    if not later or len(theirs) != len(mine):
+        return None
+    found: dict[int, list[float]] = {}
+    waited: dict[int, float] = {}
+    for where, starts in zip(mine, theirs, strict=True):
+        entry = entries[where].job
+        found.setdefault(entry.head, []).append(min(_middle(starts) - cluster.now, HORIZON))
+        waited[entry.head] = cluster.now - entry.submit
+    drawn = [[start - cluster.now for start in starts] for starts in later]
+    medians = sorted(median for starts in drawn if (median := _middle(starts)) < math.inf)
+    return Starts({job: sorted(starts) for job, starts in found.items()}, medians, waited, drawn[: len(medians)])
+
+
+def _middle(ascending: Sequence[float]) -> float:
+    return ascending[len(ascending) // 2]
 
 
 def calibrated(starts: Sequence[float], expected: float, first: float) -> list[float]:

@@ -67,9 +67,10 @@ class Bag:
         """The QOS that its jobs may have, the first one preferred; none: Slurm's default."""
         return tuple(filter(None, self.options.get("qos", "").split(",")))
 
-    def under(self, qos: str) -> Bag:
-        """The same with this QOS alone."""
-        return replace(self, options={**self.options, "qos": qos})
+    @property
+    def ways(self) -> list[Bag]:
+        """The same under each QOS alone that its jobs may have, the one preferred first."""
+        return [replace(self, options={**self.options, "qos": qos}) for qos in self.qos] or [self]
 
 
 def _plain(value: object) -> object:

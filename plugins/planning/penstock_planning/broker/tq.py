@@ -88,7 +88,7 @@ class Expectations:
         asleep; None where it has none. `Infeasible` when it would never run it."""
         spec = JobSpec(
             name="penstock.estimate",
-            script=f"#!/bin/sh\n{options.get('directives', '')}true\n",
+            script=f"#!/bin/sh\n{shape.directives}true\n",
             nodes=shape.nodes,
             time_limit=shape.limit,
             partition=candidate.partition.name,

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import click
@@ -16,13 +15,13 @@ from penstock.console.output import ago, clock, emit_json, table
 from penstock.errors import NotNow, PenstockError
 from penstock.values.durations import duration_text
 from penstock_planning.broker.acts import BagActs
-from penstock_planning.broker.affinities import affinity_named
 from penstock_planning.broker.assess import ClusterMarket
 from penstock_planning.broker.bags import BagRun, Bags
+from penstock_planning.broker.choice import Preference
 from penstock_planning.broker.follow import Progress, summary
 from penstock_planning.broker.passes import Pass, run_pass
 from penstock_planning.commands import answers as planning
-from penstock_planning.commands.market import at_market, bags_of
+from penstock_planning.commands.market import Reach, at_market, bags_of
 from penstock_planning.select.spread import Hysteresis
 
 __all__ = ["bags"]
@@ -96,15 +95,9 @@ async def _pass(
 
 
 async def _tend(config: Config, kept: Bags, run: BagRun, hysteresis: Hysteresis | None) -> Pass:
-    said = run.settings
-    site, only, alone = said.get("site"), said.get("clusters", ()), said.get("alone")
-    affinity = affinity_named(alone) if alone else None
-    async with at_market(config, only=only, site=Path(site) if site else None, clock=said.get("clock", "base")) as (
-        market,
-        hand,
-    ):
-        acts = BagActs(hand.executor, run)
-        return await run_pass(kept, run, market, acts, hysteresis, said.get("quantile"), affinity)
+    by = Preference.kept(run.settings)
+    async with at_market(config, Reach.kept(run.settings)) as (market, hand):
+        return await run_pass(kept, run, market, BagActs(hand.executor, run), hysteresis, by)
 
 
 async def _cancel(config: Config, kept: Bags, number: int) -> None:

@@ -10,11 +10,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from penstock.values.speedup import Speedup
 from penstock_planning.select.values import Value, value_of
 
 __all__ = [
+    "ISAS",
     "Capability",
     "Consumable",
     "Instruction",
@@ -28,6 +30,13 @@ __all__ = [
 
 Raw = bool | float | str
 Form = tuple[tuple[str, frozenset[Value]], ...]
+
+ISAS: Final[Mapping[str, Sequence[str]]] = {
+    "x86_64": ("x86_64", "x86"),
+    "aarch64": ("aarch64", "arm"),
+    "ppc64le": ("ppc64le", "power"),
+}
+"""What processors' architectures are called in forms, by the kernel's name: that name, and what people say."""
 
 
 class Metric(StrEnum):

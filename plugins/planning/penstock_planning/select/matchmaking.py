@@ -13,7 +13,7 @@ from typing import TypeVar
 from penstock_planning.select.consumables import Capability, Consumable, Requirement, Resource, Task
 from penstock_planning.select.values import Value
 
-__all__ = ["matching", "nearest", "res_select", "satisfy_req", "satisfy_task", "unmet"]
+__all__ = ["matching", "nearest", "offered_nowhere", "res_select", "satisfy_req", "satisfy_task", "unmet"]
 
 Id = TypeVar("Id")
 Input = TypeVar("Input")
@@ -104,3 +104,13 @@ def nearest(wanted: Consumable, resources: Iterable[Resource]) -> tuple[Consumab
     """The consumable that comes nearest to a wanted one, of all that are offered, and a resource that offers it."""
     offers = ((cap.consumable, res.name) for res in resources for cap in res.capabilities)
     return min(offers, key=lambda offer: (_apart(wanted, offer[0]), offer[1]), default=None)
+
+
+def offered_nowhere(task: Task, resources: Sequence[Resource]) -> str | None:
+    """What the task needs that no resource offers, and what comes nearest to it; None: each is offered somewhere."""
+    for req in task.requirements:
+        if not any(satisfy_req(req, cap) for res in resources for cap in res.capabilities):
+            near = nearest(req.consumable, resources)
+            hint = "" if near is None else f"; the nearest is {near[0]} of {near[1]}"
+            return f"needs {req}, which no resource offers{hint}"
+    return None

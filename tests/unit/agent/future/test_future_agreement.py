@@ -22,6 +22,7 @@ from penstock.future.counted import Counted
 from penstock.future.leftover import Leftover
 from penstock.future.profile import place
 from penstock.future.queue import DEPTH, QueuePlan, waiting
+from penstock.future.replay import OwnJob
 from penstock.future.turns import Turns, believed
 from penstock.slurm import records
 from penstock.waits.learners.queue_view import NewJob, Past, look
@@ -30,7 +31,7 @@ from penstock.waits.learners.run_times import RunTimes
 from penstock_dashboard.planned import look_ahead
 from penstock_planning.broker.partitions import candidates
 from penstock_planning.broker.site import SiteFile
-from penstock_planning.broker.starts import planned
+from penstock_planning.broker.starts import Further, planned
 from penstock_planning.plan.live import from_snapshot
 from penstock_planning.plan.pricing import PaperPricing
 from places import FIXTURES
@@ -178,7 +179,7 @@ def by_selection(snapshot, partition):
     cluster, found = Cluster.of(believed(snapshot), Unknown(endless=YEAR)), {}
     for entry in list(cluster.queue(cluster.nodes_of(partition), tasks=1))[:DEPTH]:
         own = {entry.job.array_job or entry.job.id}
-        starts = planned(snapshot, candidate, 1, 60.0, 1, entry.duration, own).own
+        starts = planned(snapshot, candidate, Further(OwnJob(1, 60.0, entry.duration), 1, own)).own
         found[entry.job.id] = int(snapshot.taken_at) + starts[min(own)][0] if starts else math.inf
     return found
 

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from penstock.api import AccountingRecord, JobState
 from penstock.errors import NotFound, NotNow, OutcomeUnknown, SlurmUnavailable, StoreError
 from penstock_lab.mock.controller import Controller
-from penstock_planning.broker.assess import assess, divided
+from penstock_planning.broker.assess import assess
 from penstock_planning.broker.bags import Array, BagRun
+from penstock_planning.broker.choice import Preference, choose
 from penstock_planning.broker.follow import Progress, given_way, read_array, read_records, summary
 from penstock_planning.broker.tasks import bag_at
 from penstock_planning.select.correction import Corrections
-from penstock_planning.select.ranking import Frugal, Sooner
+from penstock_planning.select.ranking import Frugal
 from penstock_planning.select.spread import Hysteresis
 
 
@@ -77,13 +78,13 @@ def test_what_was_sent_to_the_best_alone_stays_there(world):
         market = await world.market()
         found = await assess(market, world.bag, 8, Corrections())
         market.close()
-        assert divided(world.bag, 8, found, None, Sooner()) == {"near/main": 8}
-        assert set(divided(world.bag, 8, found)) == {"near/main", "far/main"}
-        assert divided(world.bag, 8, found, None, Frugal()) == {}  # of which nothing is known
+        assert choose(world.bag, 8, found, Preference(alone=True)).jobs == {"near/main": 8}
+        assert set(choose(world.bag, 8, found, Preference()).jobs) == {"near/main", "far/main"}
+        assert choose(world.bag, 8, found, Preference(Frugal(), alone=True)).jobs == {}  # of which nothing is known
         world.block("near", 20_000.0, 20_000.0, 4)
         run, _, _ = await world.submit(4, {"near/main": 4})
         world.backend.clock.advance(400.0)
-        _, done = await world.step(run.id, Hysteresis(0.0, 0.0), Sooner())
+        _, done = await world.step(run.id, Hysteresis(0.0, 0.0), Preference(alone=True))
         assert not done.moves and done.progress.waiting == 4
         _, done = await world.step(run.id, Hysteresis(0.0, 0.0))
         assert done.moves

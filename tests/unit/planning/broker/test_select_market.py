@@ -3,20 +3,21 @@
 from dataclasses import replace
 
 import pytest
+from bag_world import hindered
 
 from penstock.api import AccountingRecord, JobState, Node, Partition, Reservation, SiteConfig, Snapshot
 from penstock.errors import UserError
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.replay import OwnJob
 from penstock.slurm.records import node_from_line, partition_from_line
-from penstock_planning.broker.assess import Assessed, lanes_of
+from penstock_planning.broker.assess import Assessed
+from penstock_planning.broker.choice import lanes_of
 from penstock_planning.broker.clusters import ClusterView
-from penstock_planning.broker.futures import foreseen
 from penstock_planning.broker.partitions import candidates
-from penstock_planning.broker.scripts import directives, script
-from penstock_planning.broker.shape import hindrance, shape
+from penstock_planning.broker.place import script
+from penstock_planning.broker.shape import shape
 from penstock_planning.broker.site import SiteFile, read_site
-from penstock_planning.broker.starts import calibrated, outlasting, planned
+from penstock_planning.broker.starts import Further, calibrated, foreseen, outlasting, planned
 from penstock_planning.broker.tasks import bag_at, entry_of
 from penstock_planning.broker.tq import preemptions
 
@@ -100,10 +101,10 @@ def test_a_candidate_per_kind_of_nodes(tmp_path):
         requirements=[{"type": "compute", "amount": 1e12}, {"type": "gpu", "form": {"model": "A100"}, "hold": 2},
                       {"type": "memory", "hold": "1 GiB"}],
     )  # fmt: skip
-    assert hindrance(gpu, plain) == "offers no gpu to hold" and hindrance(gpu, rome) is None
+    assert hindered(gpu, plain) == "offers no gpu to hold" and hindered(gpu, rome) is None
     made = shape(gpu, rome)
     assert (made.per, dict(made.gpus)) == (2, {"a100": 2})  # two tasks of two GPUs each
-    assert directives(gpu, rome, made) == (
+    assert made.directives == (
         "#SBATCH --ntasks=1\n#SBATCH --mem=2048M\n#SBATCH --gres=gpu:a100:4\n#SBATCH --constraint=rome\n"
     )
 
@@ -122,9 +123,9 @@ def test_a_candidate_per_model_of_gpu(tmp_path):
     assert (fast.resource.correction, slow.resource.correction) == (1.0, 2.5)
     one = [{"type": "compute", "amount": 1e12}, {"type": "gpu", "hold": 1}]
     wanted = bag(tmp_path, requirements=one)
-    assert hindrance(wanted, found["near/batch:plain"]) == "offers no gpu to hold"
+    assert hindered(wanted, found["near/batch:plain"]) == "offers no gpu to hold"
     assert shape(wanted, slow).run == 2.5 * shape(wanted, fast).run
-    assert "--gres=gpu:v100:2\n" in directives(wanted, slow, shape(wanted, slow)), "it stays on that model"
+    assert "--gres=gpu:v100:2\n" in shape(wanted, slow).directives, "it stays on that model"
 
 
 def test_nodes_of_an_unknown_clock_and_billing():
@@ -162,14 +163,14 @@ def test_nodes_of_an_unknown_clock_and_billing():
 def test_why_a_partition_is_not_viable(tmp_path, more, options, why):
     them = nodes(2, arch="x86_64", features=("ib",))
     (found,) = offered(SITE, partition(them, **more), them)
-    assert hindrance(bag(tmp_path, **options), found) == why
+    assert hindered(bag(tmp_path, **options), found) == why
 
 
 def test_a_partition_that_is_reserved_for_ever_or_down(tmp_path):
     them = nodes(2, arch="x86_64")
     held = Reservation("r", 0.0, float("inf"), ("n1", "n2"), frozenset(), frozenset(), frozenset(), True)
     (found,) = offered(SITE, partition(them), them, reservations=[held])
-    assert hindrance(bag(tmp_path), found) == "none of its nodes can be used: down, drained or reserved"
+    assert hindered(bag(tmp_path), found) == "none of its nodes can be used: down, drained or reserved"
 
 
 def test_partitions_over_the_same_nodes_share_their_places(tmp_path):
@@ -193,10 +194,10 @@ def test_whole_nodes_are_packed_or_padded_or_left_alone(tmp_path):
     big = bag(tmp_path, requirements=[{"type": "compute", "amount": 1}, {"type": "memory", "hold": "3 GiB"}])
     assert shape(big, whole).per == 2
     padded = bag(tmp_path, fill="pad", **run)
-    text = script(padded, whole, shape(padded, whole), [[0, 1, 2, 3], [4]])
+    text = script(padded, shape(padded, whole), [[0, 1, 2, 3], [4]])
     assert 'pieces=("0 1 2 3" "4")' in text and "padding" in text
-    assert "padding" not in script(bag(tmp_path, **run), whole, shape(plain, whole), [[0]])
-    assert directives(plain, shared, shape(plain, shared)) == "#SBATCH --ntasks=1\n#SBATCH --cpus-per-task=1\n"
+    assert "padding" not in script(bag(tmp_path, **run), shape(plain, whole), [[0]])
+    assert shape(plain, shared).directives == "#SBATCH --ntasks=1\n#SBATCH --cpus-per-task=1\n"
 
 
 def test_a_bag_survives_being_written_down(tmp_path):
@@ -246,7 +247,7 @@ def queue(make_job):
 
 def place(snapshot, units=1, limit=100.0, count=3, run=50.0, own=(), site=SITE):
     (found,) = offered(site, snapshot.partitions["batch"], snapshot.nodes)
-    return planned(snapshot, found, units, limit, count, run, own)
+    return planned(snapshot, found, Further(OwnJob(units, limit, run), count, own))
 
 
 @pytest.fixture
@@ -317,7 +318,7 @@ def test_a_reservation_to_come_is_kept_free(queue):
 
 def drawn(snapshot, past, limit=100.0, count=3, run=50.0, own=(), site=SITE):
     (found,) = offered(site, snapshot.partitions["batch"], snapshot.nodes)
-    return foreseen(snapshot, found, OwnJob(1, limit, run), count, past, own)
+    return foreseen(snapshot, found, Further(OwnJob(1, limit, run), count, own), past)
 
 
 FOURTH = QueuePast((0.25,) * ENOUGH)
@@ -353,7 +354,7 @@ def test_where_nothing_is_foreseen_the_plan_stands(queue, make_job):
     assert drawn(snapshot, FOURTH, site=SHARED) is None, "nodes are shared"
     two = replace(snapshot, nodes=snapshot.nodes | {"n4": replace(snapshot.nodes["n4"], features=("gpu",))})
     kind = next(c for c in offered(SITE, two.partitions["batch"], two.nodes) if not c.constraint)
-    assert foreseen(two, kind, OwnJob(1, 100.0, 50.0), 1, FOURTH) is None, "it is but a part of its partition"
+    assert foreseen(two, kind, Further(OwnJob(1, 100.0, 50.0), 1), FOURTH) is None, "it is but a part of its partition"
     limited = queue(make_job(1, width=1, reason="QOSMaxJobsPerUserLimit"))
     assert drawn(limited, FOURTH, own=[1]) is None, "nobody knows when the own job starts"
 

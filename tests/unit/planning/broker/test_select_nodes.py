@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from bag_world import hindered
 
 from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Partition, SiteConfig
 from penstock.config import config_of
@@ -14,14 +15,13 @@ from penstock.state.store import Store
 from penstock_lab.mock.backend import VirtualClock, virtual_cluster
 from penstock_lab.mock.model import ClusterConfig, NodeLimits, PartitionConfig
 from penstock_planning.broker.acts import BagActs
-from penstock_planning.broker.assess import assess, divided, open_market
+from penstock_planning.broker.assess import assess, open_market
 from penstock_planning.broker.bags import Bags
+from penstock_planning.broker.choice import Preference, choose
 from penstock_planning.broker.clusters import view_clusters
-from penstock_planning.broker.ownlimits import beyond, longest
 from penstock_planning.broker.partitions import candidates
 from penstock_planning.broker.place import place
-from penstock_planning.broker.scripts import directives
-from penstock_planning.broker.shape import hindrance, shape
+from penstock_planning.broker.shape import at_most, beyond, shape
 from penstock_planning.broker.site import SiteFile
 from penstock_planning.broker.tasks import bag_at, entry_of
 from penstock_planning.select.correction import Corrections
@@ -57,18 +57,16 @@ def offered():
 
 def test_nodes_that_are_suspended_or_being_cleared_can_be_used(tmp_path, offered):
     asleep = offered(states=("IDLE+CLOUD+POWERED_DOWN", "IDLE+POWERING_DOWN", "IDLE+COMPLETING", "IDLE+DRAIN"))
-    assert asleep.usable == {"c1", "c2", "c3"} and hindrance(bag(tmp_path, nodes=3), asleep) is None
+    assert asleep.usable == {"c1", "c2", "c3"} and hindered(bag(tmp_path, nodes=3), asleep) is None
 
 
 def test_a_task_on_several_nodes_has_them_for_itself(tmp_path, offered):
     made = shape(bag(tmp_path, nodes=3, cores=24), offered())
     assert (made.per, made.cores, made.nodes, made.units) == (1, 8, 3, 3)
-    assert directives(bag(tmp_path, nodes=3, cores=24), offered(), made) == (
-        "#SBATCH --ntasks=3\n#SBATCH --ntasks-per-node=1\n"
-    )
+    assert made.directives == ("#SBATCH --ntasks=3\n#SBATCH --ntasks-per-node=1\n")
     shared = shape(bag(tmp_path, nodes=2, cores=8), offered(SHARED))
     assert (shared.cores, shared.units) == (4, 8)
-    assert "--cpus-per-task=4" in directives(bag(tmp_path, nodes=2, cores=8), offered(SHARED), shared)
+    assert "--cpus-per-task=4" in shared.directives
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,7 @@ def test_a_task_on_several_nodes_has_them_for_itself(tmp_path, offered):
     ],
 )
 def test_a_partition_that_cannot_hold_it_is_out_with_the_reason(tmp_path, offered, asked, more, why):
-    assert hindrance(bag(tmp_path, **asked), offered(**more)) == why
+    assert hindered(bag(tmp_path, **asked), offered(**more)) == why
 
 
 def test_cores_are_those_of_all_nodes(tmp_path):
@@ -121,9 +119,10 @@ def test_limits_that_no_job_of_it_could_keep(tmp_path, offered, limit, why):
 def test_a_limit_that_nobody_names_is_cut_to_what_its_owner_may_have(tmp_path, offered):
     some = bag(tmp_path)
     plain = shape(some, offered())
-    assert plain.limit == 3 * plain.run and longest(known()) is None
-    assert shape(some, offered(), longest(known(Limit("MaxWall", 6000)))).limit == 6000
-    assert shape(some, offered(), 60.0).limit == plain.limit  # it would run longer: then the limit is the reason
+    assert plain.limit == 3 * plain.run == at_most(some, plain, known()).limit
+    assert at_most(some, plain, known(Limit("MaxWall", 6000))).limit == 6000
+    short = known(Limit("MaxWall", 60))
+    assert at_most(some, plain, short).limit == plain.limit  # it would run longer: then the limit is the reason
 
 
 def test_the_first_qos_that_lets_the_jobs_run_is_chosen(tmp_path):
@@ -150,7 +149,10 @@ def test_the_first_qos_that_lets_the_jobs_run_is_chosen(tmp_path):
         run = kept.new(some, 1, 0.0, {})
         clock = VirtualClock(0.0)
         acts = BagActs(Executor(Store(":memory:"), clock, backend), run)
-        assert await place(run, assessed, divided(some, 1, assessed), lambda: kept.save(run), 0.0, acts) == []
+        assert (
+            await place(run, assessed, choose(some, 1, assessed, Preference()).jobs, lambda: kept.save(run), 0.0, acts)
+            == []
+        )
         assert [array.qos for array in kept.load(run.id).arrays] == [j.qos for j in await backend.jobs()] == ["long"]
         market.close()
 
@@ -175,7 +177,7 @@ def test_partitions_are_chosen_by_nodes_and_limits(tmp_path):
         why = {a.candidate.partition.name: a.why for a in assessed}
         assert why["small"] == "a task needs 3 nodes, there are 2" and why["wide"] is None
         assert "MaxTRESPerJob node=2, a job needs node=3" in why["large"]
-        assert divided(some, 2, assessed) == {"mock/wide": 2}
+        assert choose(some, 2, assessed, Preference()).jobs == {"mock/wide": 2}
         (chosen,) = (a for a in assessed if a.why is None)
         assert chosen.starts == pytest.approx([0.0, chosen.shape.run], abs=2)  # one after the other: it has four nodes
 

@@ -23,7 +23,7 @@ def world(tmp_path, monkeypatch):
     world.down, world.number = 0, asyncio.run(world.submit(4))[0].id
 
     @asynccontextmanager
-    async def at_market(config, **more):
+    async def at_market(config, where=None):
         if world.down:
             world.down -= 1
             raise SlurmUnavailable("no cluster answers")
