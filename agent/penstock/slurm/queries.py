@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -19,7 +17,6 @@ from penstock.api import (
     License,
     Node,
     NodeNeeds,
-    Origin,
     Owner,
     OwnerLimits,
     Partition,
@@ -27,26 +24,18 @@ from penstock.api import (
     SiteConfig,
     Step,
 )
-from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, PenstockError, SlurmUnavailable
-from penstock.host.logins import login
+from penstock.errors import Infeasible, NoCluster, NotFound, PenstockError, SlurmUnavailable
 from penstock.slurm import needs, records, site_settings
-from penstock.slurm.budget import RequestBudget
-from penstock.slurm.clocks import ControllerClock, since_boot
-from penstock.slurm.commands import CommandResult, CommandRunner
+from penstock.slurm.asking import ACCOUNTING_PATIENCE, NO_ACCOUNTING, CliAsking, understood
 from penstock.slurm.limit_queries import read_limits
-from penstock.slurm.meter import Meter
-from penstock.slurm.parse import ParseError, is_plain_name, parse_tres
+from penstock.slurm.parse import is_plain_name, parse_tres
 from penstock.slurm.privacy import OVERSEERS, Privacy, coordinators_from_text, privacy_from_config
 from penstock.slurm.refusals import classify
 from penstock.slurm.texts import texts_from_json
 from penstock.values.documents import show
 from penstock.values.lines import split_lines
 
-__all__ = ["CliQueries", "checked_name", "understood"]
-
-# How long the look at the site waits for accounting, which only adds to it (seconds).
-_ACCOUNTING_PATIENCE = 5.0
-_NO_ACCOUNTING = "not running a supported accounting_storage plugin"
+__all__ = ["CliQueries", "checked_name"]
 
 _MOST_NAMED = 1000  # jobs on one command line
 _MANY = 2000  # rows
@@ -56,78 +45,20 @@ _LONG = 500_000  # characters
 T = TypeVar("T")
 
 
-class CliQueries:
-    """What one user sees of a cluster through Slurm's commands.
+class CliQueries(CliAsking):
+    """What one user sees of a cluster through Slurm's commands."""
 
-    `prefix` is put before every command line, `user` names whom that acts as (default: this process's user).
-    `timeout` is the time limit of one command in seconds. Slurm itself tries about 9 s to reach a controller
-    that is down, so a shorter limit turns such a refusal of a change into `OutcomeUnknown`.
-    `requests` and `seconds` count calls and time per command, `budget` says how often Slurm may be asked.
-    """
-
-    def __init__(
-        self,
-        *,
-        name: str = "slurm",
-        prefix: Sequence[str] = (),
-        user: str | None = None,
-        slurm_conf: str | None = None,
-        environment: Mapping[str, str] | None = None,
-        timeout: float = 30.0,
-        budget: RequestBudget | None = None,
-    ) -> None:
-        self.name = name
-        self._user = user if user is not None else login(os.geteuid())
-        self._limit = timeout
-        self._runner = CommandRunner(prefix=prefix, slurm_conf=slurm_conf, environment=environment, budget=budget)
-        self._cluster: str | None = None  # another than the one that slurm.conf names
-        self._alone: str | None = None
-        self._clock = ControllerClock()
-        self._partitions: dict[str, Partition] | None = None
-
-    @property
-    def meter(self) -> Meter:
-        """What was asked of Slurm."""
-        return self._runner.meter
-
-    @property
-    def requests(self) -> Counter[str]:
-        """How often each command was run."""
-        return self.meter.requests
-
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        """How long each command took, in total."""
-        return self.meter.seconds
-
-    @property
-    def budget(self) -> RequestBudget:
-        """What every request has to pass."""
-        return self._runner.budget
-
-    @property
-    def runner(self) -> CommandRunner:
-        """What runs the commands."""
-        return self._runner
-
-    def now(self) -> float:
-        """The controller's time, as far as `site` or a later look has found it to differ from this host's."""
-        return self._clock.now()
-
-    def whoami(self) -> str:
-        """The user name that requests are made as."""
-        return self._user
-
-    async def close(self) -> None:
-        """Kill and reap what still runs."""
-        await self._runner.close()
+    _alone: str | None = None
+    """The one cluster, where there is no accounting."""
+    _partitions: dict[str, Partition] | None = None
+    """As the last look had them."""
 
     # -- other clusters -----------------------------------------------------------------------------------------
 
     async def clusters(self) -> Sequence[str]:
         """See `Backend.clusters`. A cluster that accounting knows is named even while its controller is down."""
         done = await self._run(["sacctmgr", "-n", "-P", "show", "clusters", "format=cluster"], changing=False)
-        if done.code != 0 and _NO_ACCOUNTING in done.stderr:
+        if done.code != 0 and NO_ACCOUNTING in done.stderr:
             self._alone = (await self.site()).cluster
             return [self._alone]
         if done.code != 0:
@@ -143,15 +74,6 @@ class CliQueries:
         # Without accounting `-M` cannot even name the cluster at hand.
         view._cluster = None if cluster == self._alone else cluster
         return view
-
-    def _addressed(self, argv: Sequence[str]) -> Sequence[str]:
-        """The command line with the cluster that it is for; it then leaves a federation's other clusters alone.
-
-        sacctmgr speaks of all clusters anyway. squeue names the cluster in a line of its own before the heading.
-        """
-        if self._cluster is None or argv[0] == "sacctmgr":
-            return argv
-        return [argv[0], f"--clusters={self._cluster}", *argv[1:]]
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -172,7 +94,7 @@ class CliQueries:
         """The least MaxJobsAccruePU of any QOS; None where there is none, or nobody says."""
         argv = ("sacctmgr", "-nP", "show", "qos", "format=MaxJobsAccruePU")
         with contextlib.suppress(PenstockError):
-            done = await self._run(argv, changing=False, limit=min(self._limit, _ACCOUNTING_PATIENCE))
+            done = await self._run(argv, changing=False, limit=min(self._limit, ACCOUNTING_PATIENCE))
             return min((int(line) for line in done.stdout.splitlines() if line.isdigit()), default=None)
         return None
 
@@ -184,15 +106,15 @@ class CliQueries:
             return False
         argv = ("sacctmgr", "-nP", "show", "user", self._user, "format=AdminLevel")
         with contextlib.suppress(PenstockError):
-            done = await self._run(argv, changing=False, limit=min(self._limit, _ACCOUNTING_PATIENCE))
+            done = await self._run(argv, changing=False, limit=min(self._limit, ACCOUNTING_PATIENCE))
             return done.code == 0 and done.stdout.strip() in OVERSEERS
         return False
 
     async def operators(self) -> frozenset[str]:
         """See `Backend.operators`."""
         argv = ("sacctmgr", "-nP", "show", "user", "format=User,AdminLevel")
-        done = await self._run(argv, changing=False, limit=min(self._limit, _ACCOUNTING_PATIENCE))
-        if done.code != 0 and _NO_ACCOUNTING in done.stderr:
+        done = await self._run(argv, changing=False, limit=min(self._limit, ACCOUNTING_PATIENCE))
+        if done.code != 0 and NO_ACCOUNTING in done.stderr:
             return frozenset()
         if done.code != 0:
             raise SlurmUnavailable(str(classify(done.stderr, changing=False)))
@@ -297,7 +219,7 @@ class CliQueries:
         quoting."""
         argv = ["sshare", "-h", "-P", "-U", "-o", "Account,User,FairShare"]
         done = await self._run(argv, changing=False)
-        if done.code != 0 and _NO_ACCOUNTING in done.stderr:
+        if done.code != 0 and NO_ACCOUNTING in done.stderr:
             return {}
         if done.code != 0:
             raise SlurmUnavailable(str(classify(done.stderr, changing=False)))
@@ -449,62 +371,6 @@ class CliQueries:
                 tasks.setdefault(array, []).append(record)
         return {array: records.of_array(array, found) for array, found in tasks.items()}
 
-    async def _recorded(self, *argv: str) -> str:
-        """What a command prints that slurmdbd answers; `Infeasible` where there is none."""
-        done = await self._run(argv, changing=False, limit=min(self._limit, _ACCOUNTING_PATIENCE))
-        if done.code != 0 and _NO_ACCOUNTING in done.stderr:
-            raise Infeasible("this cluster has no accounting")
-        if done.code != 0:
-            raise SlurmUnavailable(str(classify(done.stderr, changing=False)))
-        return done.stdout
-
-    async def _read(self, *argv: str, extra: Mapping[str, str] | None = None) -> str:
-        done = await self._run(argv, changing=False, extra=extra)
-        if done.code != 0:
-            error = classify(done.stderr, changing=False)
-            # A read has nothing to be final about but the thing not being there.
-            raise error if isinstance(error, (NotNow, NotFound)) else SlurmUnavailable(str(error))
-        return done.stdout
-
-    async def _run(
-        self,
-        argv: Sequence[str],
-        *,
-        changing: bool,
-        limit: float | None = None,
-        stdin: bytes = b"",
-        extra: Mapping[str, str] | None = None,
-        pass_fds: Sequence[int] = (),
-        graceful: bool = False,
-        origin: Origin | None = None,
-    ) -> CommandResult:
-        """The door to Slurm: every request passes here and is counted."""
-        return await self._runner.run(
-            self._addressed(argv),
-            service="slurmdbd" if argv[0] in ("sacct", "sacctmgr") else f"slurmctld {self._cluster or ''}".strip(),
-            limit=self._limit if limit is None else limit,
-            changing=changing,
-            stdin=stdin,
-            extra=extra,
-            pass_fds=pass_fds,
-            graceful=graceful,
-            origin=origin,
-            label=f"scontrol {'show' if 'show' in argv else argv[1]}" if argv[0] == "scontrol" else None,
-        )
-
-    async def _config(self) -> str:
-        """`scontrol show config`, which begins with the controller's time."""
-        started = since_boot()
-        text = await self._read("scontrol", "show", "config")
-        if (said := site_settings.clock_from_config(text)) is not None:
-            self._clock.compare(said, since_boot() - started)
-        return text
-
-    async def _check_clock(self) -> None:
-        """An agent that runs for months sees clocks put right, and put wrong."""
-        if self._clock.doubtful:
-            await self._config()
-
     # -- small things -------------------------------------------------------------------------------------------
 
     def _default_limit(self, partition: str) -> float | None:
@@ -528,11 +394,3 @@ def checked_name(name: str) -> str:
 async def _beside(long: bool, what: str, parse: Callable[[], T]) -> T:
     """As `understood`; a long text in a thread of its own, as applications and users want answers meanwhile."""
     return await asyncio.to_thread(understood, what, parse) if long else understood(what, parse)
-
-
-def understood(what: str, parse: Callable[[], T]) -> T:
-    """What cannot be read is no answer."""
-    try:
-        return parse()
-    except ParseError as error:
-        raise SlurmUnavailable(f"{what}: {error}") from error

@@ -17,9 +17,10 @@ from pathlib import Path
 from penstock.api import Allocation, JobSpec, Origin, StartEstimate, plural
 from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, PenstockError
 from penstock.slurm import records
+from penstock.slurm.asking import understood
 from penstock.slurm.commands import CommandResult
 from penstock.slurm.parse import array_text, format_minutes
-from penstock.slurm.queries import CliQueries, checked_name, understood
+from penstock.slurm.queries import CliQueries, checked_name
 from penstock.slurm.refusals import classify, message_of, refused
 from penstock.slurm.sbatch_options import DECIDED, spec_words
 from penstock.values.documents import show
