@@ -18,12 +18,13 @@ from pydantic.json_schema import GenerateJsonSchema
 from penstock.admin.commands import answers as admin
 from penstock.advice.commands import answers as advice
 from penstock.host.distributions import beside, loaded
+from penstock.report.commands import answers as report
 from penstock.waits.commands import answers as waits
 from penstock.workflow.commands import answers as workflow
 
 __all__ = ["answers", "schema_of"]
 
-_OWN: Final = (admin, advice, waits, workflow)
+_OWN: Final = (admin, advice, report, waits, workflow)
 
 
 class _Schema(GenerateJsonSchema):

@@ -78,7 +78,7 @@ _OWN: Final[Mapping[str, Mapping[str, tuple[str, str] | str]]] = {
             "penstock.messages.commands.message:message",
             "Try the messages that the agent sends, and list them.",
         ),
-        "report": ("penstock.admin.commands.report:report", "Say what the agent has done and what it cost."),
+        "report": ("penstock.report.commands.report:report", "Say what the agent has done and what it cost."),
         "audit": ("penstock.admin.commands.audit:audit", "Show who asked for what and what was done to Slurm."),
         "db": ("penstock.admin.commands.db:db", "Check, copy, shrink or save the state file."),
     },

@@ -215,7 +215,7 @@ def _takes(channel: Channel, event: Event) -> bool:
 
 def weekly(path: Path, since: float, until: float) -> Event:
     """The report of the state file as a message. Raises `StoreError`."""
-    from penstock.messages.report import as_text, report_of
+    from penstock.report.period import as_text, report_of
 
     store = Store.read_only(path)
     try:

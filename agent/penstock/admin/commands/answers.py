@@ -18,7 +18,6 @@ __all__ = [
     "Off",
     "On",
     "Paused",
-    "Report",
     "Salvage",
     "Tests",
     "Vacuum",
@@ -183,38 +182,6 @@ class Messages(Answer):
     messages: list[Message]
 
 
-class Figure(AnswerPart):
-    """One number with its unit ("" for a count) and how it was found."""
-
-    name: str
-    title: str
-    value: float
-    unit: str
-    how: str
-
-
-class Comparison(AnswerPart):
-    """Completed workflows beside plain chains (sbatch --dependency=afterok): `gain` of waiting for each (s, below 0:
-    lost) with its interval of 95 %, from `low` to `high`; null where too little is known. `verdict` is gain, loss, none
-    (seen), or unknown."""
-
-    verdict: str
-    workflows: int
-    gain: float | None
-    low: float | None
-    high: float | None
-    text: str
-
-
-class Report(Answer):
-    """What the agent was good for between two instants."""
-
-    since: float
-    until: float
-    figures: list[Figure]
-    comparison: Comparison
-
-
 class Record(Document):
     """A record as it is stored, and its hash."""
 
@@ -329,7 +296,6 @@ ANSWERS: Final[Mapping[str, Any]] = {
     "off": Off,
     "on": On,
     "pause": Paused,
-    "report": Report,
     "resume": Paused,
 }
 """By the words after `penstock`."""

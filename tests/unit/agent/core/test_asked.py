@@ -8,7 +8,7 @@ import json
 from factories import ManualClock, make_snapshot
 
 from penstock.core.asked import AskedCounter, asked_in
-from penstock.messages.report import asked
+from penstock.report.period import asked
 from penstock.slurm.meter import LOOKS, Meter, Purpose, asking_for
 from penstock.state.store import Store
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from penstock.core.asked import asked_in
 from penstock.host.logins import login
-from penstock.messages.comparison import ChainComparison, ChainTerms, Verdict, compared, terms_of
+from penstock.report.comparison import ChainComparison, ChainTerms, Verdict, compared, terms_of
 from penstock.slurm.meter import LOOKS
 from penstock.state.schema import UNREADABLE
 from penstock.state.store import Store

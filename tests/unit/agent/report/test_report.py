@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from penstock.cli import cli
 from penstock.core.events import Event
 from penstock.errors import UserError
-from penstock.messages.comparison import ChainTerms, Verdict, compared, terms_of
 from penstock.messages.part import MessagesPart
-from penstock.messages.report import PeriodReport, StageStart, as_text, report_of, started, waiting
+from penstock.report.comparison import ChainTerms, Verdict, compared, terms_of
+from penstock.report.period import PeriodReport, StageStart, as_text, report_of, started, waiting
 from penstock.state.sizes import FinishedResize
 from penstock.state.store import Store
 from penstock.workflow.documents import run_to_dict

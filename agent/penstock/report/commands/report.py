@@ -9,7 +9,7 @@ import click
 from penstock.config import load
 from penstock.console.output import emit_json
 from penstock.console.times import Duration
-from penstock.messages.report import as_text, report_of
+from penstock.report.period import as_text, report_of
 from penstock.state.opening import open_state
 
 __all__ = ["report"]
