@@ -123,6 +123,7 @@ class App:
             store, clock, backend, look=self._fresh_look, may_act=self.leadership.check, audit=self.auditor
         )
         self.executor.verdicts.others = self._may_come_next
+        self.executor.tell = self._told
         self._set_pause_control(config)
         self.callers = Callers(backend.operators, clock, self._serves)
         self.request_audit = RequestAudit(self.auditor, clock, self.owner_of)
@@ -162,7 +163,7 @@ class App:
             MoldablePart(site),
             DoorsPart(site, malleable.programs, self.request_audit, advertise),
             FrontsPart(site),
-            MessagesPart(site, workflows),
+            MessagesPart(site),
             *(kind(site) for kind in installed_parts()),
             OffPart(site, workflows, malleable, lambda: self.parts, self._turned, self._end),
         )

@@ -21,6 +21,7 @@ from penstock.api import Decision, Job, Snapshot
 from penstock.audit.auditor import Auditor
 from penstock.audit.record import RecordOutcome
 from penstock.core.acts import CancelJob, KnownJob, SlurmAct, bears_name
+from penstock.core.events import Event, paused
 from penstock.core.numbering import Numbering
 from penstock.core.pauses import PauseControl
 from penstock.core.verdicts import FRESH, PASSING, Verdicts
@@ -126,8 +127,8 @@ class Executor:
         self._pause = Rest()
         self.pauses = 0
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        # Called with the end of an automatic pause, the last failure, and how many there were in a row.
-        self.on_pause: Callable[[float, str, int], None] = lambda _until, _why, _count: None
+        # Called when it has paused all acts by itself, for people to be told.
+        self.tell: Callable[[Event], None] = lambda _event: None
         # Called with the jobs that something was asked of Slurm for, however that went, and their owner.
         self.on_act: Callable[[Sequence[int], int], None] = lambda _jobs, _owner: None
 
@@ -361,7 +362,13 @@ class Executor:
             self.pauses += 1
             self._in_a_row = 0
             _log.error("all acts are paused: too many requests failed in a row", until=self._pause.until)
-            self.on_pause(self._pause.until, f"{verb} {subject}: {error}", _PAUSE_AFTER)
+            self._tell(paused(self._pause.until, f"{verb} {subject}: {error}", _PAUSE_AFTER, now=now))
+
+    def _tell(self, event: Event) -> None:
+        try:
+            self.tell(event)
+        except StoreError as error:  # the pause matters more than the word about it
+            _log.warning("the message about the agent's pause cannot be stored", why=str(error))
 
 
 def _standing(picture: Snapshot, job: int) -> frozenset[tuple[object, ...]]:

@@ -13,19 +13,17 @@ from penstock.core.parts import Part, Site
 from penstock.messages import figures
 from penstock.messages.channels import channels_of
 from penstock.messages.messenger import Messenger
-from penstock.messages.sources import join
-from penstock.workflow.part import WorkflowPart
 
 __all__ = ["MessagesPart"]
 
 
 class MessagesPart(Part):
-    """`workflows` says when a stage fails."""
+    """What it tells of it hears by `told`, from the parts that know of it."""
 
     name: ClassVar[str] = "messages"
 
-    def __init__(self, site: Site, workflows: WorkflowPart) -> None:
-        self._site, self._workflows = site, workflows
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
         self.messenger = Messenger(site.store, site.clock, site.config())
 
     @staticmethod
@@ -36,7 +34,6 @@ class MessagesPart(Part):
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""
         self.messenger.configure(self._site.config(), slurm.mail_domain)
-        join(self.messenger, self._site.executor, self._workflows.controller, self._site.clock)
 
     def told(self, event: Event) -> None:
         """See `Part`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -12,11 +13,14 @@ from penstock.core.families import Family
 from penstock.core.pace import Pace
 from penstock.core.parts import Controller, Operation, Part, Site, StatusShare
 from penstock.errors import ConfigError, UserError
+from penstock.host.logins import login
 from penstock.state.environments import Environments
+from penstock.workflow.notices import failed_stages
 from penstock.workflow.requests import WorkflowRequests
 from penstock.workflow.run import figures
 from penstock.workflow.run.controller import WorkflowController
 from penstock.workflow.run.runner import Runner
+from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategies.registry import strategy_named
 from penstock.workflow.strategy import Rules
 from penstock.workflow.submit.trying import Trial
@@ -34,6 +38,7 @@ class WorkflowPart(Part):
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._me = os.geteuid(), login(os.geteuid())
         self._begun = False
 
     @staticmethod
@@ -62,6 +67,15 @@ class WorkflowPart(Part):
         trial = Trial(site.store, site.observer, site.waits.known_past, rules, slurm.scheduler_parameters)
         self._requests = WorkflowRequests(self.controller, trial, site)
         self._begun = True
+        self.controller.book.on_change = self._tell
+        for run in self.controller.runs.values():  # what failed when the agent before this one ended
+            self._tell(None, run)
+
+    def _tell(self, before: WorkflowRun | None, run: WorkflowRun) -> None:
+        """Tells of stages that have failed: each is told of once, however often it is found."""
+        uid, user = (run.uid, run.user) if run.owned else self._me
+        for event in failed_stages(before, run, uid=uid, user=user, now=self._site.clock.now()):
+            self._site.tell(event)
 
     def controllers(self) -> Sequence[Controller]:
         """See `Part`."""

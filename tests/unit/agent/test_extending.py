@@ -22,9 +22,9 @@ from penstock.api import Offer
 from penstock.app import check
 from penstock.config import config_of, load
 from penstock.core.backends import make_backend
+from penstock.core.events import Event
 from penstock.core.extensions import BACKENDS, CHANNELS, POINTS
 from penstock.core.installed import extension_points
-from penstock.messages.events import Event
 from penstock.messages.messenger import Courier, Messenger
 from penstock.resize.running.part import make_policy
 from penstock.state.store import Store

@@ -23,6 +23,7 @@ from penstock.errors import (
     NotPermitted,
     OutcomeUnknown,
     SlurmUnavailable,
+    StoreError,
 )
 from penstock.state.store import Store
 from penstock.values.allow import Rule
@@ -92,6 +93,25 @@ def test_many_failures_in_a_row_pause_everything(store):
     assert not executor.ready("somebody else")
     clock.at = executor.paused_until
     assert executor.ready("somebody else")
+
+
+@pytest.mark.parametrize("trouble", [None, StoreError("disk full")])
+def test_people_are_told_of_that_and_the_pause_matters_more_than_the_word(store, trouble):
+    executor, told = Executor(store, ManualClock(1e6), None), []
+
+    def tell(event):
+        told.append(event)
+        if trouble is not None:
+            raise trouble
+
+    executor.tell = tell
+    for number in range(10):
+        with pytest.raises(SlurmUnavailable):
+            run(executor.act(Doing(lambda _: _fail(SlurmUnavailable("away")), "submit"), f"w{number}", {}, ABOUT))
+    (event,) = told
+    assert (event.kind, event.uid, event.at, event.details["until"]) == ("paused", None, 1e6, executor.paused_until)
+    assert event.title == "the agent has paused itself for 10 minutes" and "submit w9: away" in event.text
+    assert executor.paused
 
 
 def test_a_clock_that_is_set_back_prolongs_no_pause(store):

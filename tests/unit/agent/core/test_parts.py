@@ -109,13 +109,13 @@ READS = {
     "doors": 3,
     "fronts": 3,
     "malleable": 11,
-    "messages": 4,
+    "messages": 3,
     "moldable": 8,
     "off": 6,
     "pools": 6,
     "slots": 5,
     "waits": 5,
-    "workflows": 9,
+    "workflows": 10,
 }
 
 

@@ -26,13 +26,12 @@ from penstock.api import JobSpec
 from penstock.app import check
 from penstock.cli import cli
 from penstock.config import Config, MessagesSection, config_of, load
-from penstock.core.events import Event
+from penstock.core.events import Event, paused
 from penstock.core.executor import Concern
 from penstock.core.extensions import CHANNELS
 from penstock.core.metrics import Metrics
 from penstock.errors import ConfigError, SlurmUnavailable
 from penstock.messages.channels import Command, Mail, Undelivered, Webhook, channels_of, read_secret
-from penstock.messages.events import failed_stages, paused
 from penstock.messages.figures import families
 from penstock.messages.messenger import Courier, Messenger
 from penstock.messages.outbox import LADDER, MOST, OLDEST, Letter, Outbox, State
@@ -41,7 +40,7 @@ from penstock.state.store import Store
 from penstock.workflow.documents import in_slots
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.phases import StagePhase
-from penstock.workflow.state import StageRun, StageSlot
+from penstock.workflow.state import StageSlot
 from penstock_lab.agent_world import World, chain, virtual
 from penstock_planning.hold.notices import notices_of
 
@@ -61,25 +60,6 @@ def letter(number: int, *, at: float = 0.0, channel: str = "mail", uid: int | No
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_stage_is_told_of_when_it_fails_and_again_when_its_next_job_does():
-    def told(stage, *before):
-        return list(failed_stages(3, "w", [stage], before, uid=5, user="eve", now=9.0))
-
-    running, failed = (
-        StageRun("a", phase=StagePhase.RUNNING, job=7),
-        StageRun("a", phase=StagePhase.FAILED, job=7, failure="x\ny"),
-    )
-    assert told(running) == []
-    (event,) = told(failed, running)
-    assert (event.uid, event.user, event.details["why"]) == (5, "eve", "x y")
-    assert told(failed, failed) == []
-    (again,) = told(StageRun("a", phase=StagePhase.FAILED, job=8), failed)
-    assert event.key != again.key
-    refused = [told(StageRun("a", phase=StagePhase.FAILED, attempt=n))[0].key for n in (1, 2)]
-    assert len(set(refused)) == 2
-    assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
 
 
 def test_a_reserved_workflow_is_told_of_when_a_stage_fails_or_loses_its_slot():
