@@ -44,7 +44,6 @@ from penstock.host.scrape import Scraped
 from penstock.ipc.audited import RequestAudit
 from penstock.ipc.doors import DoorsPart
 from penstock.ipc.inbox import Inbox
-from penstock.messages.part import MessagesPart
 from penstock.resize.running.part import MalleablePart
 from penstock.resize.waiting.part import MoldablePart
 from penstock.shutdown.part import OffPart
@@ -70,7 +69,6 @@ PARTS: Final = (
     MoldablePart,
     DoorsPart,
     FrontsPart,
-    MessagesPart,
     OffPart,
 )
 """What the core of the agent consists of, in the order in which each begins and takes its step. What is installed
@@ -163,7 +161,6 @@ class App:
             MoldablePart(site),
             DoorsPart(site, malleable.programs, self.request_audit, advertise),
             FrontsPart(site),
-            MessagesPart(site),
             *(kind(site) for kind in installed_parts()),
             OffPart(site, workflows, malleable, lambda: self.parts, self._turned, self._end),
         )

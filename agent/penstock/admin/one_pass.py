@@ -12,7 +12,6 @@ from penstock.config import Config
 from penstock.core.backends import make_backend
 from penstock.core.off import off_in
 from penstock.errors import LeaseLost, StateHeld
-from penstock.messages.part import MessagesPart
 from penstock.resize.running.part import MalleablePart
 from penstock.state.leadership import Leadership, hold_state
 from penstock.state.store import TICKED
@@ -69,7 +68,8 @@ async def _tick(config: Config, leadership: Leadership) -> Tick:
         await app.start(without=[MalleablePart])
         await app.part(WaitsPart).predictions.learn_history()
         done = await one_pass(app)
-        await app.part(MessagesPart).messenger.flush(config.messages.timeout + 5.0)
+        for part in app.parts:
+            await part.flush()
         return done
     finally:
         await app.close()

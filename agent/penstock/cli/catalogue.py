@@ -1,4 +1,5 @@
-"""Every metric of the agent: its parts' together, for the documentation and for tests.
+"""Every metric of the agent: its parts' together, with those that are installed beside the core, for the documentation
+and for tests.
 
 python -m penstock.cli.catalogue       prints the table of docs/admin-metrics-and-systemd.md
 """
@@ -9,10 +10,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.core import figures
-from penstock.core.families import PREFIX, MetricSpec
+from penstock.core.families import PREFIX, MetricSpec, named
+from penstock.core.installed import installed_parts
 from penstock.fronts.answers import figures as shim
 from penstock.ipc import figures as doors
-from penstock.messages import figures as messages
 from penstock.resize.running import figures as malleable
 from penstock.workflow.run import figures as workflow
 
@@ -24,7 +25,7 @@ METRICS: Final[Mapping[str, MetricSpec]] = {
     **malleable.METRICS,
     **doors.METRICS,
     **shim.METRICS,
-    **messages.METRICS,
+    **named(metric for part in installed_parts() for metric in part.metrics()),
 }
 
 

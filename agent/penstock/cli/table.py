@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.errors import UserError
 from penstock.host.distributions import CommandPlace, beside
-from penstock.values.beside import DASHBOARD, LABORATORY, PLANNING, POOL, SITE_VIEW
+from penstock.values.beside import DASHBOARD, LABORATORY, MESSAGES, PLANNING, POOL, SITE_VIEW
 
 __all__ = ["commands", "headings", "missing"]
 
@@ -74,10 +74,7 @@ _OWN: Final[Mapping[str, Mapping[str, tuple[str, str] | str]]] = {
         "resume": ("penstock.admin.commands.pause:resume", "Lift pauses: those that were set with these options."),
         "off": ("penstock.admin.commands.off:off", "Give everything back and stop, until `penstock on`."),
         "on": ("penstock.admin.commands.off:on", "Take up again what `penstock off` has ended."),
-        "message": (
-            "penstock.messages.commands.message:message",
-            "Try the messages that the agent sends, and list them.",
-        ),
+        "message": MESSAGES,
         "report": ("penstock.report.commands.report:report", "Say what the agent has done and what it cost."),
         "audit": ("penstock.admin.commands.audit:audit", "Show who asked for what and what was done to Slurm."),
         "db": ("penstock.admin.commands.db:db", "Check, copy, shrink or save the state file."),

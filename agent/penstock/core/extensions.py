@@ -23,7 +23,6 @@ from penstock.errors import ConfigError, UserError
 
 __all__ = [
     "BACKENDS",
-    "CHANNELS",
     "POINTS",
     "POLICIES",
     "STRATEGIES",
@@ -124,16 +123,6 @@ BACKENDS: Final = ExtensionPoint(
         "rest": "penstock.core.backends:rest",
     },
 )
-CHANNELS: Final = ExtensionPoint(
-    "penstock.channels",
-    "channel",
-    "`messages.channels`",
-    {
-        "mail": "penstock.messages.channels:Mail",
-        "webhook": "penstock.messages.channels:Webhook",
-        "command": "penstock.messages.channels:Command",
-    },
-)
 
-POINTS: Final = (POLICIES, STRATEGIES, BACKENDS, CHANNELS)
+POINTS: Final = (POLICIES, STRATEGIES, BACKENDS)
 """Those of the core."""

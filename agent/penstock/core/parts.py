@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # commands that ask a part something do not pay for what only
     from penstock.core.events import Event
     from penstock.core.executor import Executor
     from penstock.core.extensions import ExtensionPoint
-    from penstock.core.families import Family
+    from penstock.core.families import Family, MetricSpec
     from penstock.core.findings import Finding, Within
     from penstock.core.observe import Observer
     from penstock.core.offitems import OffItem
@@ -163,7 +163,8 @@ class Part:
     Its life: it is made with a `Site` while Slurm may not answer yet, so it reads the state file and asks nothing.
     `begin` comes once, with what Slurm says of its own settings, before the first pass. Then the loop goes through
     `controllers()` in the order of the parts, pass after pass, the doors carry out `operations()`, and `background()`
-    runs beside them. `reconfigured` comes whenever the configuration was read again, `close` at the end.
+    runs beside them; where there is but one pass, `flush` comes instead of that. `reconfigured` comes whenever the
+    configuration was read again, `close` at the end.
 
     A part changes Slurm by `site.executor` alone, which checks each act against Slurm and writes it down. It may be
     killed between any two statements: what must outlive that goes to `site.store` before it is acted on.
@@ -221,6 +222,11 @@ class Part:
         """The places where what it does can be extended."""
         return ()
 
+    @staticmethod
+    def metrics() -> Iterable[MetricSpec]:
+        """What it may tell values of by `families`, for the documentation."""
+        return ()
+
     def begin(self, slurm: SiteConfig) -> None:
         """Slurm has answered for the first time."""
 
@@ -266,6 +272,10 @@ class Part:
     def background(self) -> Iterable[Coroutine[Any, Any, None]]:
         """What runs beside the loop until it is cancelled."""
         return ()
+
+    async def flush(self) -> None:
+        """The agent ends after its one pass (`penstock tick`): do now what would be done beside the passes, and wait
+        for it no longer than a time limit of its own."""
 
     def reconfigured(self, config: Config) -> None:
         """The configuration was read again, and this is in force from now on."""

@@ -1,1 +1,1 @@
-"""What the agent tells people by itself: by mail, to a webhook, through a command. docs/messages.md."""
+"""The name under which channels of your own import what they need; all of messages is penstock-messages'."""

@@ -24,7 +24,7 @@ class MessageTable(StateTable):
         return int(cursor.lastrowid or 0) if cursor.rowcount else None
 
     def settle(self, number: int, state: str, tries: int, due: float, outcome: str, now: float) -> bool:
-        """Write down how far a message is (see `messages.outbox.State`), and why; false if there is none such."""
+        """Write down how far a message is (`values.messages.MessageState`), and why; false if there is none such."""
         sql = "UPDATE messages SET state=?, tries=?, due=?, outcome=?, closed=? WHERE id=?"
         return self._file.execute(sql, (state, tries, due, outcome, now, number)).rowcount == 1
 

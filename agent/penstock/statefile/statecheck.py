@@ -20,12 +20,12 @@ from penstock.core.events import Event
 from penstock.core.off import Off
 from penstock.core.pauses import Pause
 from penstock.future.speeds import read_program
-from penstock.messages.outbox import State
 from penstock.resize.running.machine import MalleableJob
 from penstock.resize.waiting.model import MoldableJob
 from penstock.state.filekind import Documents, Row, same, stored_json, stored_map
 from penstock.state.schema import UNREADABLE, statements
 from penstock.values.kinds import of_their_kinds
+from penstock.values.messages import MessageState
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.phases import Submitter
 
@@ -321,6 +321,6 @@ IN_STATE: Final[Documents] = {
     "resizes": {"marks": _marks, "kind": _one_of("kind", "expand", "shrink")},
     "learned": {"state": _learned},
     "inbox": {"payload": _a_map("payload")},
-    "messages": {"event": _event, "state": _one_of("state", *State)},
+    "messages": {"event": _event, "state": _one_of("state", *MessageState)},
     "facts": {"value": _fact},
 }

@@ -57,7 +57,7 @@ _SHOWN: Mapping[str, _Shown] = {
     ),
     "channel": (
         "How people are told",
-        "penstock.messages.channels",
+        "penstock_messages.channels",
         {
             "penstock.messages.channels": ("Channel", "Undelivered", "read_secret"),
             "penstock.core.events": ("Event",),

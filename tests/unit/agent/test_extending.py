@@ -23,15 +23,16 @@ from penstock.app import check
 from penstock.config import config_of, load
 from penstock.core.backends import make_backend
 from penstock.core.events import Event
-from penstock.core.extensions import BACKENDS, CHANNELS, POINTS
+from penstock.core.extensions import BACKENDS, POINTS
 from penstock.core.installed import extension_points
-from penstock.messages.messenger import Courier, Messenger
 from penstock.resize.running.part import make_policy
 from penstock.state.store import Store
 from penstock.workflow.model import Stage, Workflow
 from penstock_lab.agent_world import World, virtual
 from penstock_lab.mock import control
 from penstock_lab.mock.model import ClusterConfig
+from penstock_messages.extending import CHANNELS
+from penstock_messages.messenger import Courier, Messenger
 from penstock_planning.commands.select import select
 from penstock_planning.extending import pricing_rules
 from penstock_planning.plan.live import from_snapshot

@@ -41,8 +41,8 @@ def test_tests_stand_in_folders_that_mirror_the_code(code, tests):
     home = PROJECT / "tests" / "unit" / tests
     tested = {file.relative_to(home).parts[0] for file in home.glob("*/**/test_*.py")}
     assert tested <= parts, "a folder of tests without a folder of code"
-    # Words that all others use; commands, which the tests of the command line try; a name for programs.
-    assert parts - tested <= {"api", "cli", "commands", "console", "pool"}, "no tests"
+    # Words that all others use; commands, which the tests of the command line try; names for programs.
+    assert parts - tested <= {"api", "cli", "commands", "console", "messages", "pool"}, "no tests"
     loose = {file.name for file in (PROJECT / "tests" / "unit").glob("test_*.py")}
     assert not loose, "above all folders"
 

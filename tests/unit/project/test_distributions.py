@@ -23,7 +23,7 @@ from penstock.cli import cli
 from penstock.host.commit import from_checkout
 from places import PROJECT
 
-BESIDE = ("dashboard", "planning", "pool", "pyslurm", "rest", "site-view")
+BESIDE = ("dashboard", "messages", "planning", "pool", "pyslurm", "rest", "site-view")
 FOLDERS = {"pyslurm": "pyslurm-backend"}
 SNAKEMAKE = "snakemake-executor-plugin-penstock"
 SOURCES = {
@@ -197,10 +197,11 @@ def test_an_upgrade_from_the_one_distribution_leaves_the_library(wheels, tmp_pat
 
 ALONE = """
 import importlib, pkgutil, sys
+ways_in = ("penstock.tools.", "penstock.pool.", "penstock.messages.")
 sys.path[:0] = sys.argv[1].split(":")
 import penstock
 for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
-    if not module.name.startswith(("penstock.tools.", "penstock.pool.")) and not module.name.endswith("__main__"):
+    if not module.name.startswith(ways_in) and not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 print(*sorted({name.partition(".")[0] for name in sys.modules if name.startswith("penstock")}))
 """
@@ -259,6 +260,7 @@ def test_the_core_alone_runs_a_workflow_on_the_simulated_slurm(alone, tmp_path):
         mock.terminate()
     assert "comes with penstock-pool: install that" in penstock("pool", "status", code=2)
     assert "comes with penstock-planning: install that" in penstock("slots", code=2)
+    assert "comes with penstock-messages: install that" in penstock("message", "list", code=2)
 
 
 def until(done: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -274,6 +276,7 @@ def until(done: Callable[[], bool], seconds: float = 60.0) -> None:
     [
         ("penstock-pool", ("pool",)),
         ("penstock-dashboard", ("dashboard",)),
+        ("penstock-messages", ("message",)),
         ("penstock-site-view", ("site-view",)),
         ("penstock-planning", ("slots", "quote", "plan", "hold", "ledger", "select", "bags", "profile", "stage")),
     ],

@@ -23,6 +23,7 @@ AGENT = PROJECT / "agent"
 # Where the packages of each distribution lie.
 BESIDE = (
     "plugins/dashboard",
+    "plugins/messages",
     "plugins/planning",
     "plugins/pool",
     "plugins/pyslurm-backend",
@@ -168,10 +169,11 @@ def test_a_fault_is_seen():
 
 def test_the_core_names_no_module_of_what_is_installed_beside_it():
     """Not by a string either, which import rules do not see."""
-    beside = re.compile(r"\bpenstock_(?:lab|planning|pool|pyslurm)\b")
+    beside = re.compile(r"\bpenstock_(?:lab|messages|planning|pool|pyslurm)\b")
     named = {name for name, path in modules().items() if beside.search(path.read_text(encoding="utf-8"))}
     # Ways in for programs of users, which nothing of Penstock imports.
-    assert named == {f"penstock.{name}" for name in ("pool.futures", "tools.dask", "tools.joblib", "tools.parsl")}
+    ways_in = ("messages.channels", "pool.futures", "tools.dask", "tools.joblib", "tools.parsl")
+    assert named == {f"penstock.{name}" for name in ways_in}
 
 
 def test_at_most_six_modules_are_at_the_root():

@@ -18,7 +18,10 @@ DISTRIBUTIONS = (
     "",
     "dmr/",
     "lab/",
-    *(f"plugins/{name}/" for name in ("dashboard", "planning", "pool", "pyslurm-backend", "rest", "site-view")),
+    *(
+        f"plugins/{name}/"
+        for name in ("dashboard", "messages", "planning", "pool", "pyslurm-backend", "rest", "site-view")
+    ),
 )
 READ = (*(f"{folder}pyproject.toml" for folder in DISTRIBUTIONS), "hatch_build.py", "agent/penstock/__init__.py")
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "sbatch")

@@ -14,12 +14,10 @@ __all__ = [
     "Check",
     "Configuration",
     "Doctor",
-    "Messages",
     "Off",
     "On",
     "Paused",
     "Salvage",
-    "Tests",
     "Vacuum",
     "Verified",
 ]
@@ -139,49 +137,6 @@ class On(Answer):
     type: list[str]
 
 
-class Tried(AnswerPart):
-    """A channel, and why it did not send."""
-
-    channel: str
-    sent: bool
-    why: str | None
-
-
-class Tests(Answer):
-    """By channel."""
-
-    tests: list[Tried]
-
-
-class Event(Document):
-    """What a message is about."""
-
-    user: str
-    title: str
-    text: str
-
-
-class Message(AnswerPart):
-    """A message, and how far it is: `due` is when it is tried next, `outcome` what became of it."""
-
-    id: int
-    key: str
-    channel: str
-    at: float
-    event: Event
-    state: str
-    tries: int
-    due: float
-    closed: float | None
-    outcome: str
-
-
-class Messages(Answer):
-    """Oldest first."""
-
-    messages: list[Message]
-
-
 class Record(Document):
     """A record as it is stored, and its hash."""
 
@@ -291,8 +246,6 @@ ANSWERS: Final[Mapping[str, Any]] = {
     "db salvage": Salvage,
     "db vacuum": Vacuum,
     "doctor": Doctor,
-    "message list": Messages,
-    "message test": Tests,
     "off": Off,
     "on": On,
     "pause": Paused,

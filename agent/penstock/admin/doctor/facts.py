@@ -128,8 +128,6 @@ class SiteFacts:
     """Where this user's own things are kept if the state is that of a site's agent, whose user this is not."""
     limits: tuple[OwnerLimits, ...] | Trouble = ()
     """What the user may have, by account, in the default partition; none where Slurm holds nobody to limits."""
-    messages: str | Trouble | None = None
-    """The ways that messages to people take; None: there are none."""
     view: str | Trouble | None = None
     """What the site's view has answered, by its socket; None: there is none, or it is not to be used."""
     rest: RestSpoken | Trouble | None = None

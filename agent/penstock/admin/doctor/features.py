@@ -17,7 +17,7 @@ from penstock.admin.doctor.mpi import check_mpi
 from penstock.admin.doctor.site import check_site
 from penstock.config import Config
 from penstock.core.findings import Finding, Level, Trouble
-from penstock.values.beside import PLANNING, POOL
+from penstock.values.beside import MESSAGES, PLANNING, POOL
 
 __all__ = ["FEATURES", "DoctorReport", "Feature", "FeatureOutcome", "Spec", "examine"]
 
@@ -135,6 +135,7 @@ FEATURES: Final[Sequence[Spec]] = (
         ("config", "notify", *_KEEP),
         served=("config", "notify", "agent"),
         extra=True,
+        comes_with=MESSAGES,
         wanted=lambda config: config.messages.configured,
     ),
     Spec("shrink", "shrink MPI jobs", "user", (*_RESIZE, "job-shrink"), ("time-limits", *_MPI)),

@@ -16,6 +16,7 @@ from penstock.values.rest_address import RestAddress
 __all__ = ["check_host"]
 
 _LITTLE: Final = 200 * 2**20  # bytes
+_LAST: Final = frozenset({"notify"})  # what parts find and nothing rests on
 _RECENT: Final = 900.0  # seconds since the last `penstock tick`
 _MUNGE: Final = (
     "install libmunge2 and start munged; if its socket is not in the usual place, set `dmr.munge_socket` to its path"
@@ -40,9 +41,9 @@ def check_host(facts: SiteFacts) -> Iterator[Finding]:
     yield _pyslurm(facts)
     yield _rest(facts)
     yield _parts(facts)
-    yield from facts.part_findings
+    yield from (one for one in facts.part_findings if one.check not in _LAST)
     yield _limits(facts)
-    yield _notify(facts)
+    yield from (one for one in facts.part_findings if one.check in _LAST)
 
 
 def _config(facts: SiteFacts) -> Finding:
@@ -315,17 +316,3 @@ def _unknown_names(facts: SiteFacts) -> Iterator[str]:
         odd = {name for names in named for name in names or ()}.difference(known if known is not None else ())
         if known is not None and odd:
             yield f"{kind} {', '.join(sorted(odd))}"
-
-
-def _notify(facts: SiteFacts) -> Finding:
-    if facts.own is not None and facts.config.messages.configured:
-        return fine("notify", "the site's agent sends messages")
-    if isinstance(facts.messages, Trouble):
-        return failed("notify", facts.messages.why, "correct it, and try it with `penstock message test`")
-    if facts.messages is None:
-        return failed(
-            "notify",
-            "no channel for messages is configured: nobody is told when a stage fails",
-            "set `messages.mail` or another channel",
-        )
-    return fine("notify", facts.messages)

@@ -28,13 +28,12 @@ from penstock.core.findings import Finding, Folder, Trouble
 from penstock.core.folders import folder_at
 from penstock.core.installed import installed_parts
 from penstock.core.off import off_in
-from penstock.errors import AgentUnavailable, ConfigError, NotPermitted, PenstockError, StoreError, UserError
+from penstock.errors import AgentUnavailable, ConfigError, NotPermitted, PenstockError, StoreError
 from penstock.host.distributions import beside
 from penstock.host.listening import bare
 from penstock.host.logins import login
 from penstock.ipc.address import advertised_host
 from penstock.ipc.client import ask_agent
-from penstock.messages.channels import Undelivered, channels_of, read_secret
 from penstock.state.leadership import is_shared
 from penstock.state.lease.files import published
 from penstock.state.ownership import is_readable, own_folder, state_path
@@ -87,7 +86,6 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
         mpi=_mpi(limit),
         probe=_probe() if with_mpi else None,
         services=_services(limit),
-        messages=_within(limit, lambda: _messages(config)),
         parts=tried(_parts),
         part_findings=_or(tried(lambda: _part_findings(config, limit)), ()),
         **known,  # type: ignore[arg-type]
@@ -124,33 +122,6 @@ def _part_findings(config: Config, limit: float) -> tuple[Finding, ...]:
         return _within(limit, call)
 
     return tuple(finding for part in installed_parts() for finding in part.checks(config, within))
-
-
-def _messages(config: Config) -> str | None:
-    """The ways that messages to people take; None: none. Raises UserError for one that cannot work."""
-    settings, ways = config.messages, []
-    programs = []
-    channels_of(settings)
-    try:
-        if settings.mail == "smtp":
-            ways.append(f"mail by {settings.smtp}")
-            if settings.smtp_login is not None:
-                read_secret(settings.smtp_login)
-        if settings.webhook is not None:
-            read_secret(settings.webhook)
-            ways.append("a webhook")
-    except Undelivered as error:
-        raise UserError(str(error)) from error
-    if settings.mail == "sendmail":
-        programs.append(settings.sendmail[0])
-    if settings.command is not None:
-        programs.append(settings.command[0])
-    for program in programs:
-        if shutil.which(program) is None:
-            raise UserError(f"{program} cannot be run")
-        ways.append(f"{'mail by ' if program == settings.sendmail[0] else ''}{program}")
-    ways += [f"the channel {name}" for name in settings.channels]
-    return ", ".join(ways) or None
 
 
 def _trouble(call: Callable[[], object]) -> Trouble | None:

@@ -27,7 +27,6 @@ from penstock.core.reloading import taken_over
 from penstock.errors import ConfigError, NotNow
 from penstock.host import sdnotify
 from penstock.host.listening import cannot_listen
-from penstock.messages.part import MessagesPart
 from penstock.resize.running.part import MalleablePart, make_policy
 from penstock.state.leadership import hold_state, open_store
 from penstock.state.lease.holder import Lease
@@ -36,6 +35,7 @@ from penstock.workflow.part import WorkflowPart
 from penstock_lab.cluster.rootfs import cache_folder
 from penstock_lab.cluster.spec import default_folder
 from penstock_lab.mock.backend import virtual_cluster
+from penstock_messages.part import MessagesPart
 from penstock_planning.extending import pricing_rules
 
 

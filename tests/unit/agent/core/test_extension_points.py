@@ -10,7 +10,7 @@ from penstock.core.parts import Part
 
 def test_the_installed_parts_add_theirs_to_those_of_the_core():
     theirs = [point.noun for part in installed_parts() for point in part.extension_points()]
-    assert {"placement", "pricing", "affinity"} == {*theirs}
+    assert theirs == ["channel", "placement", "pricing", "affinity"]
     assert [point.noun for point in extension_points()] == [*(point.noun for point in POINTS), *theirs]
 
 

@@ -84,11 +84,12 @@ def test_what_comes_with_penstock_comes_first_and_pythonpath_does_not_count(fold
     put(folder, {"distribution": "a"}, "a")
     put(folder, {"distribution": "penstock-planning"}, "planning")
     put(folder, {"distribution": "penstock-pool"}, "pool")
+    put(folder, {"distribution": "penstock-messages"}, "messages")
     elsewhere = folder / "elsewhere"
     put(elsewhere, {"distribution": "b"}, "b")
     monkeypatch.syspath_prepend(str(elsewhere))
     monkeypatch.chdir(elsewhere)
-    assert [one.name for one in beside()] == ["penstock-pool", "penstock-planning", "a"]
+    assert [one.name for one in beside()] == ["penstock-messages", "penstock-pool", "penstock-planning", "a"]
 
 
 def test_a_checkout_is_found_by_its_pth_file(folder):
@@ -224,6 +225,7 @@ def test_who_owns_penstock_itself_may_own_its_parts(folder, monkeypatch):
 
 def test_a_section_of_what_is_not_installed_is_named(folder):
     for section, needs in (
+        ("messages", "penstock-messages"),
         ("pool", "penstock-pool"),
         ("provision", "penstock-planning"),
         ("select", "penstock-planning"),
@@ -236,7 +238,12 @@ def test_a_section_of_what_is_not_installed_is_named(folder):
 
 @pytest.mark.parametrize(
     ("name", "needs"),
-    [("dashboard", "penstock-dashboard"), ("pool", "penstock-pool"), ("site-view", "penstock-site-view")],
+    [
+        ("dashboard", "penstock-dashboard"),
+        ("message", "penstock-messages"),
+        ("pool", "penstock-pool"),
+        ("site-view", "penstock-site-view"),
+    ],
 )
 def test_a_command_of_what_is_not_installed_says_what_to_install(folder, name, needs):
     done = CliRunner().invoke(cli, [name, "--help"])
@@ -249,5 +256,5 @@ def test_each_place_that_the_own_ones_name_is_there():
     for one in beside():
         for place in filter(None, (one.part, one.answers, *(command.place for command in one.commands.values()))):
             assert loaded(place) is not None
-    assert [one.name for one in beside()][:2] == ["penstock-pool", "penstock-planning"]
+    assert [one.name for one in beside()][:3] == ["penstock-messages", "penstock-pool", "penstock-planning"]
     assert installed.installed_parts() != () and distributions.beside() == beside()

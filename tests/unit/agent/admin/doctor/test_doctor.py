@@ -26,13 +26,12 @@ from penstock.admin.doctor.facts import (
     SiteFacts,
 )
 from penstock.admin.doctor.features import FEATURES, FeatureOutcome, examine
-from penstock.admin.doctor.reader import _address, _closed_folder, _messages, _within
+from penstock.admin.doctor.reader import _address, _closed_folder, _within
 from penstock.admin.doctor.verdict import verdict
 from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Partition, SiteConfig
 from penstock.config import Config, config_of
 from penstock.console.output import json_text
-from penstock.core.findings import Folder, Level, Trouble, fine
-from penstock.errors import UserError
+from penstock.core.findings import Folder, Level, Trouble, failed, fine
 from penstock.host.filesystems import is_network, mount_of
 from places import PROJECT
 
@@ -78,12 +77,13 @@ IDEAL = SiteFacts(
     probe=Probe(("merge", "replace", "restart")),
     pyslurm="24.11.0",
     services=Services(user_manager=True, lingers=True, unit="active", crontab=True),
-    messages="mail by /usr/sbin/sendmail",
     parts=(
+        PartSeen("penstock-messages", "1.0", "/opt/penstock/penstock_parts/messages.json"),
         PartSeen("penstock-pool", "1.0", "/opt/penstock/penstock_parts/pool.json"),
         PartSeen("penstock-planning", "1.0", "/opt/penstock/penstock_parts/planning.json"),
     ),
     part_findings=(
+        fine("notify", "mail by /usr/sbin/sendmail"),
         fine("pool-packages", "Dask's distributed and the packages that it needs are installed"),
         fine("pool-folder", "/home is on nfs4 (/home)"),
         fine("request-key", "signed requests are written to /srv/requests"),
@@ -123,12 +123,13 @@ def test_on_an_ideal_site_everything_works():
 def test_a_feature_of_a_part_that_is_not_installed_is_not_told():
     facts = replace(IDEAL, parts=(), part_findings=())
     planning = {"hold-job", "hold-reservation", "hold-request", "select"}
-    assert outcomes(IDEAL).keys() - outcomes(facts).keys() == {"pool", *planning}
+    assert outcomes(IDEAL).keys() - outcomes(facts).keys() == {"notify", "pool", *planning}
 
 
 def test_parts_are_told_with_their_versions_and_files():
     assert examine(IDEAL).checks["parts"] == fine(
         "parts",
+        "penstock-messages 1.0 (/opt/penstock/penstock_parts/messages.json), "
         "penstock-pool 1.0 (/opt/penstock/penstock_parts/pool.json), "
         "penstock-planning 1.0 (/opt/penstock/penstock_parts/planning.json)",
     )
@@ -244,9 +245,7 @@ def test_a_user_of_a_sites_agent_has_what_that_does():
     config = config_of({"agent": {"serve": "all"}, "messages": {"mail": "sendmail", "webhook": "/hook"}})
     theirs = replace(HOME, path="/var/lib/penstock", owner=990, writable=False)
     mute = Trouble("cannot be read")
-    facts = replace(
-        IDEAL, config=config, folder=theirs, own=HOME, state=mute, messages=mute, site=replace(SITE, operator=False)
-    )
+    facts = replace(IDEAL, config=config, folder=theirs, own=HOME, state=mute, site=replace(SITE, operator=False))
     report = examine(facts)
     assert report.healthy
     assert {"agent", "workflows", "ahead", "serve-all", "messages", "notify", "hold-job"} <= {
@@ -624,27 +623,17 @@ def test_metrics_for_everybody_are_told(listen, level):
 
 
 def test_messages_are_missed_by_those_who_ask_for_them():
-    nobody, broken = replace(IDEAL, messages=None), replace(IDEAL, messages=Trouble("/f: chmod 600"))
-    assert examine(nobody).healthy and examine(broken).healthy
-    asked = config_of({"messages": {"webhook": "/f"}})
-    assert feature(replace(broken, config=asked), "notify").because == ("notify",)
-    assert not examine(replace(broken, config=asked)).healthy
+    others = [one for one in IDEAL.part_findings if one.check != "notify"]
+    broken = replace(IDEAL, part_findings=(failed("notify", "/f: chmod 600", "correct it"), *others))
+    assert examine(broken).healthy
+    asked = replace(broken, config=config_of({"messages": {"webhook": "/f"}}))
+    assert feature(asked, "notify").because == ("notify",)
+    assert not examine(asked).healthy
 
 
-def test_the_ways_of_messages_are_looked_at_without_sending(tmp_path):
-    def told(**messages):
-        return _messages(config_of({"messages": messages}))
-
-    assert told() is None
-    secret = tmp_path / "url"
-    secret.write_text("http://127.0.0.1:1/")
-    secret.chmod(0o600)
-    ways = told(webhook=str(secret), mail="sendmail", sendmail=["/bin/true"], command=["/bin/false"])
-    assert ways == "a webhook, mail by /bin/true, /bin/false"
-    secret.chmod(0o644)
-    for wrong in ({"webhook": str(secret)}, {"command": ["/no/such"]}):
-        with pytest.raises(UserError, match=r"chmod 600|cannot be run"):
-            told(**wrong)
+def test_what_parts_find_stands_before_the_limits_but_whether_people_are_told():
+    order = [*examine(IDEAL).checks]
+    assert order.index("pool-packages") < order.index("limits") < order.index("notify")
 
 
 def test_every_check_and_feature_is_explained_in_the_docs():

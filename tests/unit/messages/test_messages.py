@@ -21,27 +21,28 @@ import smtp_server
 from click.testing import CliRunner
 from factories import Doing
 
-from penstock.admin.doctor.reader import _messages
 from penstock.api import JobSpec
 from penstock.app import check
 from penstock.cli import cli
 from penstock.config import Config, MessagesSection, config_of, load
 from penstock.core.events import Event, paused
 from penstock.core.executor import Concern
-from penstock.core.extensions import CHANNELS
 from penstock.core.metrics import Metrics
 from penstock.errors import ConfigError, SlurmUnavailable
-from penstock.messages.channels import Command, Mail, Undelivered, Webhook, channels_of, read_secret
-from penstock.messages.figures import families
-from penstock.messages.messenger import Courier, Messenger
-from penstock.messages.outbox import LADDER, MOST, OLDEST, Letter, Outbox, State
 from penstock.slurm.site_settings import site_from_text
 from penstock.state.store import Store
+from penstock.values.messages import MessageState
 from penstock.workflow.documents import in_slots
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.phases import StagePhase
 from penstock.workflow.state import StageSlot
 from penstock_lab.agent_world import World, chain, virtual
+from penstock_messages.channels import Command, Mail, Undelivered, Webhook, channels_of, read_secret
+from penstock_messages.checks import ways_of
+from penstock_messages.extending import CHANNELS
+from penstock_messages.figures import families
+from penstock_messages.messenger import Courier, Messenger
+from penstock_messages.outbox import LADDER, MOST, OLDEST, Letter, Outbox
 from penstock_planning.hold.notices import notices_of
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
@@ -86,7 +87,7 @@ def test_one_message_at_a_time_by_each_way():
     first, other = box.take(["mail", "webhook"], 0.0), box.take(["mail", "webhook"], 0.0)
     assert {first.channel, other.channel} == {"mail", "webhook"}
     assert box.take(["mail", "webhook"], 0.0) is None
-    assert box.settle(first, None, False, 1.0)[0] is State.SENT
+    assert box.settle(first, None, False, 1.0)[0] is MessageState.SENT
     assert box.take(["mail", "webhook"], 1.0).channel == first.channel
     assert len(box) == 3
 
@@ -98,14 +99,14 @@ def test_what_fails_is_tried_again_ever_later_and_then_given_up():
     while True:
         taken = box.take(["mail"], now)
         state, tried = box.settle(taken, "no", False, now)
-        if state is not State.OPEN:
+        if state is not MessageState.OPEN:
             break
         assert box.take(["mail"], tried.due - 1.0) is None
         waits.append(tried.due - now)
         now = tried.due
-    assert (state, tried.tries, tuple(waits), len(box)) == (State.FAILED, len(LADDER) + 1, LADDER, 0)
+    assert (state, tried.tries, tuple(waits), len(box)) == (MessageState.FAILED, len(LADDER) + 1, LADDER, 0)
     box.add(letter(2))
-    assert box.settle(box.take(["mail"], now), "never", True, now)[0] is State.FAILED
+    assert box.settle(box.take(["mail"], now), "never", True, now)[0] is MessageState.FAILED
 
 
 def test_each_recipient_gets_so_many_an_hour_and_the_others_wait_for_nobody():
@@ -130,7 +131,7 @@ def test_a_clock_that_was_set_back_holds_nothing_up():
         box.settle(box.take(["mail"], ahead), error, False, ahead)
     assert box.take(["mail"], ahead) is None
     assert box.take(["mail"], 100.0).id == 2
-    assert box.settle(box.under_way["mail"], None, False, 100.0)[0] is State.SENT
+    assert box.settle(box.under_way["mail"], None, False, 100.0)[0] is MessageState.SENT
     assert box.take(["mail"], 100.0).id == 1, "and what was to be tried again"
 
 
@@ -499,7 +500,7 @@ def test_a_way_that_hangs_keeps_neither_the_loop_nor_the_other_ways(hook, tmp_pa
 
 DIARY = """
 from pathlib import Path
-from penstock.messages.channels import Undelivered
+from penstock_messages.channels import Undelivered
 
 class Diary:
     name = "diary"
@@ -625,7 +626,7 @@ def test_a_reload_with_a_broken_channel_leaves_the_ways_as_they_are(tmp_path):
 @pytest.mark.usefixtures("diary")
 def test_the_doctor_names_it_or_says_what_is_wrong_with_it():
     def told(**channels):
-        return _messages(config_of({"messages": {"channels": channels}}))
+        return ways_of(config_of({"messages": {"channels": channels}}))
 
     assert told(diary={"file": "/here"}) == "the channel diary"
     with pytest.raises(ConfigError, match="no channel 'nope'"):

@@ -32,7 +32,7 @@ def test(as_json: bool) -> None:
     itself, or about a stage of this user's. Ends with 1 if one way fails.
     """
     from penstock.core.events import Event
-    from penstock.messages.channels import attempt, channels_of
+    from penstock_messages.channels import attempt, channels_of
 
     config = load()
     shared, domain = config.agent.serve == "all", ""

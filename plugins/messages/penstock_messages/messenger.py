@@ -21,9 +21,10 @@ from penstock.core.events import Event
 from penstock.errors import StoreError
 from penstock.host.clock import Clock
 from penstock.host.logs import get_logger
-from penstock.messages.channels import Channel, Undelivered, attempt, channels_of
-from penstock.messages.outbox import Letter, Outbox, State
 from penstock.state.store import Store
+from penstock.values.messages import MessageState
+from penstock_messages.channels import Channel, Undelivered, attempt, channels_of
+from penstock_messages.outbox import Letter, Outbox
 
 __all__ = ["Courier", "Messenger", "Post", "weekly"]
 
@@ -81,12 +82,12 @@ class Messenger:
         now = clock.now()
         for number, channel, state, at, tries, due, event in store.messages.since(now - 3600.0):
             letter = Letter(number, channel, Event.from_dict(event), tries, due)
-            if state == State.SENT:
+            if state == MessageState.SENT:
                 self.outbox.remember(letter, at)
-            elif state == State.OPEN:
+            elif state == MessageState.OPEN:
                 self.outbox.add(letter)
-            elif state == State.SENDING:
-                self._end(letter, State.UNKNOWN, "the agent ended while it was being sent", now)
+            elif state == MessageState.SENDING:
+                self._end(letter, MessageState.UNKNOWN, "the agent ended while it was being sent", now)
 
     def configure(self, config: Config, domain: str | None = None) -> None:
         """Take over the settings; `domain` is Slurm's MailDomain where it is known by now. Raises ConfigError."""
@@ -112,17 +113,17 @@ class Messenger:
                 continue  # told before
             letter = Letter(number, channel.name, event)
             if not self.outbox.add(letter):
-                self._end(letter, State.DROPPED, "too many messages are waiting", self._clock.now())
+                self._end(letter, MessageState.DROPPED, "too many messages are waiting", self._clock.now())
             self._changed.set()
 
     def step(self) -> float:
         """Hand on what is due; the seconds until there is more to do. Raises `StoreError`."""
         now = self._clock.now()
         for letter in self.outbox.old(now):
-            self._end(letter, State.DROPPED, "it waited for a day", now)
+            self._end(letter, MessageState.DROPPED, "it waited for a day", now)
         while (next_ := self.outbox.take(self.channels, now)) is not None:
             try:
-                there = self._store.messages.settle(next_.id, State.SENDING, next_.tries, next_.due, "", now)
+                there = self._store.messages.settle(next_.id, MessageState.SENDING, next_.tries, next_.due, "", now)
             except StoreError:
                 self.outbox.give_back(next_)
                 raise
@@ -139,7 +140,7 @@ class Messenger:
         state, tried = self.outbox.settle(letter, why, error is not None and error.final, now)
         told = {"key": letter.event.key, "by": letter.channel}
         try:
-            if state is State.OPEN:
+            if state is MessageState.OPEN:
                 _log.warning("a message was not delivered", **told, why=why, again_in=tried.due - now)
                 self._store.messages.settle(letter.id, state, tried.tries, tried.due, why or "", now)
             else:
@@ -149,9 +150,9 @@ class Messenger:
             _log.error("a message's outcome cannot be written to the state file", **told, why=str(problem))
         self._changed.set()
 
-    def _end(self, letter: Letter, state: State, why: str, now: float) -> None:
-        self.outcomes[letter.channel, "failed" if state is State.UNKNOWN else state.value] += 1
-        said = _log.info if state is State.SENT else _log.warning
+    def _end(self, letter: Letter, state: MessageState, why: str, now: float) -> None:
+        self.outcomes[letter.channel, "failed" if state is MessageState.UNKNOWN else state.value] += 1
+        said = _log.info if state is MessageState.SENT else _log.warning
         said(f"message {state.value}", key=letter.event.key, by=letter.channel, **({"why": why} if why else {}))
         self._store.messages.settle(letter.id, state, letter.tries, letter.due, why, now)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 from penstock.core.events import Event
+from penstock.values.messages import MessageState
 
-__all__ = ["LADDER", "MOST", "OLDEST", "Letter", "Outbox", "State"]
+__all__ = ["LADDER", "MOST", "OLDEST", "Letter", "Outbox"]
 
 LADDER: Final = (30.0, 120.0, 600.0, 3600.0)
 """Seconds until a message that failed is tried again; one more failure is final."""
@@ -24,17 +24,6 @@ MOST: Final = 1000
 OLDEST: Final = 86400.0
 """Seconds after which a message is not worth sending any more."""
 _HOUR: Final = 3600.0
-
-
-class State(StrEnum):
-    """What became of a message. UNKNOWN: the agent died while it was on its way, and it is not sent again."""
-
-    OPEN = "open"
-    SENDING = "sending"
-    SENT = "sent"
-    FAILED = "failed"
-    DROPPED = "dropped"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +94,17 @@ class Outbox:
         del self._under_way[letter.channel]
         self._sent[letter.recipient].pop()
 
-    def settle(self, letter: Letter, why: str | None, final: bool, now: float) -> tuple[State, Letter]:
+    def settle(self, letter: Letter, why: str | None, final: bool, now: float) -> tuple[MessageState, Letter]:
         """It was delivered (`why` None), or was not: what that makes of it."""
         self._under_way.pop(letter.channel, None)
         tried = replace(letter, tries=letter.tries + 1)
         if why is None:
-            return State.SENT, tried
+            return MessageState.SENT, tried
         if final or tried.tries > len(LADDER):
-            return State.FAILED, tried
+            return MessageState.FAILED, tried
         tried = replace(tried, due=now + LADDER[letter.tries])
         self._waiting[letter.id] = tried
-        return State.OPEN, tried
+        return MessageState.OPEN, tried
 
     def remember(self, letter: Letter, at: float) -> None:
         """It was sent then, by an earlier agent: it counts against the hour."""

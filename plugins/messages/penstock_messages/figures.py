@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from penstock.core.extensions import CHANNELS
 from penstock.core.families import Family, MetricSpec, by, copied, family, named, one
-from penstock.messages.messenger import Messenger
+from penstock_messages.extending import CHANNELS
+
+if TYPE_CHECKING:
+    from penstock_messages.messenger import Messenger
 
 __all__ = ["METRICS", "families"]
 
