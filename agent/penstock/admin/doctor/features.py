@@ -250,7 +250,8 @@ def examine(facts: SiteFacts) -> DoctorReport:
     there = () if isinstance(facts.parts, Trouble) else [one.distribution for one in facts.parts]
     features: dict[str, Feature] = {}
     for spec in FEATURES:
-        if not spec.comes_with or spec.comes_with in there:
+        # Of a part that is not taken in nothing was looked at, and `parts` says why.
+        if not spec.comes_with or (spec.comes_with in there and checks.keys() >= {*spec.needs}):
             features[spec.id] = _judge(spec, checks, features, facts)
     return DoctorReport(checks, tuple(features.values()))
 

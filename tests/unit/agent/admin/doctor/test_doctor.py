@@ -126,6 +126,13 @@ def test_a_feature_of_a_part_that_is_not_installed_is_not_told():
     assert outcomes(IDEAL).keys() - outcomes(facts).keys() == {"notify", "pool", *planning}
 
 
+def test_nor_is_what_a_part_does_that_is_not_taken_in():
+    kept_out = PartSeen("penstock-pool", "1.0", "/srv/pool.json", "anybody can write it")
+    report = examine(replace(IDEAL, parts=(kept_out,), part_findings=()))
+    assert "pool" not in {found.spec.id for found in report.features}
+    assert report.checks["parts"].level is Level.NO and not report.healthy
+
+
 def test_parts_are_told_with_their_versions_and_files():
     assert examine(IDEAL).checks["parts"] == fine(
         "parts",
