@@ -16,7 +16,7 @@ from penstock.values.rest_address import RestAddress
 __all__ = ["check_host"]
 
 _LITTLE: Final = 200 * 2**20  # bytes
-_LAST: Final = frozenset({"notify"})  # what parts find and nothing rests on
+_LAST: Final = frozenset({"notify"})  # of what parts find: said after what the agent may act on
 _RECENT: Final = 900.0  # seconds since the last `penstock tick`
 _MUNGE: Final = (
     "install libmunge2 and start munged; if its socket is not in the usual place, set `dmr.munge_socket` to its path"
