@@ -72,27 +72,6 @@ def owners_state(number: int, uid: int = 0) -> dict[str, Any]:
     return as_stored(run_to_dict(owners_run(number, (first, kept), uid)))
 
 
-def owners_state_of_0_1_0(number: int) -> dict[str, Any]:
-    """As that release wrote it, which knew no way to keep a job back but to hold it."""
-    order = {"words": ["job.sh"], "workdir": "/projects/me", "script": None}
-    times = ("estimate", "due", "submitted", "released", "eligible", "start", "end", "limit", "requeued_at", "expect")
-    nothing = ("estimate_index", "trouble", "hindered", "slurm_state", "exit_code", "failure")
-    stage = {
-        **dict.fromkeys((*times, *nothing)),
-        **dict.fromkeys(("base", "partition", "qos", "account"), ""),
-        "order": order,
-        "estimate_said": {},
-        "registered": AT,
-        "nodes": 0,
-        "observed": False,
-        "former": [],
-    }
-    first = {**stage, "name": "a", "job": 5, "after": [], "hold": False, "phase": "done", "start": AT, "end": AT + 9}
-    held = {**stage, "name": "b", "job": 6, "after": ["a"], "hold": True, "phase": "submitted"}
-    whose = {"id": number, "uid": 7, "user": "me", "name": "own", "strategy": "asa", "created": AT}
-    return {"version": 1, **whose, "stages": [first, held], "phase": "active", "why": None, "ended_at": None}
-
-
 def malleable_state(job: int, uid: int = 0) -> dict[str, Any]:
     offer = Offer(job, 2, 1, 16, 2, nodes=("n1", "n2"), steps_left=90, step_seconds=1.5)
     return as_stored(MalleableJob(job, uid, offer, offer.nodes, 3, started=AT).to_dict())
@@ -156,17 +135,14 @@ def settled(path: Path) -> Path:
 
 
 def of_version(path: Path, version: int) -> Path:
-    """A file as the release with that version left it: with a workflow that goes on, and a wait."""
+    """A file whose header says that version, with a workflow that goes on and a wait."""
     with closing(sqlite3.connect(path)) as db:
-        for script in MIGRATIONS[:version]:
-            db.executescript(script)
-        db.execute(f"PRAGMA user_version={version}")
-        db.execute("INSERT INTO runs (id, uid, created, state) VALUES (1, 7, 1.0, ?)", (json.dumps(workflow_state(1)),))
-        if version >= 3:
-            state = json.dumps(owners_state_of_0_1_0(8))
-            column, agent, owner = ("kind", "workflow", "guided") if version < 6 else ("submitter", "agent", "owner")
-            db.execute(f"INSERT INTO runs (id, uid, created, state, {column}) VALUES (8, 7, 1.0, ?, ?)", (state, owner))
-            db.execute(f"UPDATE runs SET {column}=? WHERE id=1", (agent,))
+        db.executescript(MIGRATIONS[-1])
+        db.execute(
+            "INSERT INTO runs (id, uid, created, state, submitter) VALUES (1, 7, 1.0, ?, 'agent')",
+            (json.dumps(workflow_state(1)),),
+        )
         db.execute("INSERT INTO waits (at, key, wait, censored) VALUES (1.0, 'k', 5.0, 0)")
+        db.execute(f"PRAGMA user_version={version}")
         db.commit()
     return path

@@ -18,7 +18,7 @@ from typing import Final
 from penstock.errors import StateRefused
 from penstock.host.files import sync
 from penstock.state.ownership import denied
-from penstock.state.schema import APPLICATION_ID, VERSION, statements, too_new, way_out
+from penstock.state.schema import APPLICATION_ID, VERSION, statements, too_new, too_old, way_out
 
 __all__ = ["HEADER", "LOGS", "log_there", "publish", "refuse_other", "there_or_made", "version_in"]
 
@@ -26,7 +26,6 @@ HEADER: Final = b"SQLite format 3\0"
 LOGS: Final = ("-wal", "-journal")
 """What is called like the file and has a part of what was written."""
 _SMALLEST: Final = 512
-_MARKED: Final = 5  # the version since which files have a mark
 _LEFT_AFTER: Final = 3600.0
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
@@ -108,14 +107,11 @@ def version_in(db: sqlite3.Connection, path: Path | str) -> int:
     if have > VERSION:
         raise StateRefused(too_new(path, have))
     tables = {str(row[0]) for row in db.execute("SELECT name FROM sqlite_master WHERE type='table'")}
-    if have == 0:
-        # Killed at its first start, 0.1.0 could leave nothing but the table of the lease.
-        ours = str(path) == ":memory:" or tables == {"lease"}
-    else:
-        mark = int(db.execute("PRAGMA application_id").fetchone()[0])
-        marked = mark == APPLICATION_ID or (mark == 0 and have < _MARKED)
-        ours = have > 0 and marked and "decisions" in tables
-    if not ours:
+    mark = int(db.execute("PRAGMA application_id").fetchone()[0])
+    if "decisions" in tables and mark in (0, APPLICATION_ID) and (old := too_old(path, have)):
+        raise StateRefused(old)
+    ours = have > 0 and mark == APPLICATION_ID and "decisions" in tables
+    if not ours and not (have == 0 and str(path) == ":memory:"):
         raise StateRefused(f"{path} is no state file of Penstock, or not a whole one. {way_out(path)}")
     return have
 

@@ -21,9 +21,10 @@ Documents = Mapping[str, Mapping[str, Callable[[Row], object]]]
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What a file should be: what made it (one script a version), what is in its documents, a table that it must have,
-    by table the column that says when a row was written, where it is, and what brings an older one up to date; the mark
-    in its header (0: none), and since which version it has that. `text` is the help of the option that chooses it."""
+    """What a file should be: what made it (one script a version, empty for those that are too old), what is in its
+    documents, a table that it must have, by table the column that says when a row was written, where it is, and what
+    brings an older one up to date; the mark in its header (0: none). `text` is the help of the option that chooses
+    it."""
 
     name: str
     scripts: Sequence[str]
@@ -33,13 +34,17 @@ class FileKind:
     path: Callable[[Config], Path]
     update: Callable[[Path], None]
     mark: int = 0
-    marked: int = 0
     text: str = ""
 
     @property
     def version(self) -> int:
         """The one that this release writes."""
         return len(self.scripts)
+
+    @property
+    def oldest(self) -> int:
+        """The first one that this release goes on from."""
+        return next(i for i, script in enumerate(self.scripts, 1) if script)
 
 
 _PAIR: Final = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}", re.IGNORECASE)

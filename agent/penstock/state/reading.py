@@ -13,7 +13,7 @@ from urllib.parse import quote
 from penstock.errors import StateRefused, StoreError
 from penstock.state.birth import refuse_other
 from penstock.state.ownership import is_readable
-from penstock.state.schema import VERSION, too_new, way_out
+from penstock.state.schema import VERSION, too_new, too_old, way_out
 
 __all__ = ["PATIENCE", "SAID", "describe", "failed", "log_of", "reading"]
 
@@ -64,6 +64,8 @@ def describe(path: Path) -> str:
         have = int(db.execute("PRAGMA user_version").fetchone()[0])
     if have > VERSION:
         raise StateRefused(too_new(path, have))
+    if old := too_old(path, have):
+        raise StateRefused(old)
     if have < VERSION:
         return f"{path} is of version {have}; the agent brings it to version {VERSION} when it starts"
     return f"{path}, version {have}"

@@ -7,14 +7,29 @@ from typing import Final
 
 from penstock.errors import UserError
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "OVER", "UNREADABLE", "VERSION", "statements", "too_new", "way_out"]
+__all__ = [
+    "APPLICATION_ID",
+    "FIRST",
+    "MIGRATIONS",
+    "OLDEST",
+    "OVER",
+    "UNREADABLE",
+    "VERSION",
+    "statements",
+    "too_new",
+    "too_old",
+    "way_out",
+]
 
 APPLICATION_ID: Final = 0x50656E73
-"""What SQLite's header of a state file says it is for ("Pens"); 0 in files of before version 5."""
+"""What SQLite's header of a state file says it is for ("Pens")."""
 
-# Append only: the number of applied entries is the file's user_version.
-MIGRATIONS: Final = (
-    """
+OLDEST: Final = 7
+"""The first version of the state file that this release goes on from: that of `FIRST`."""
+FIRST: Final = "commit fd8d5927 (version 0.2.0.dev0)"
+"""The oldest Penstock whose files this one goes on with."""
+
+_SCHEMA: Final = f"""
     CREATE TABLE intents (
         id INTEGER PRIMARY KEY, verb TEXT NOT NULL, subject TEXT NOT NULL, payload TEXT NOT NULL,
         state TEXT NOT NULL DEFAULT 'open', opened REAL NOT NULL, closed REAL, outcome TEXT);
@@ -24,45 +39,31 @@ MIGRATIONS: Final = (
         reasons TEXT NOT NULL, details TEXT NOT NULL);
     CREATE INDEX decisions_subject ON decisions (subject, id);
     CREATE TABLE runs (
-        id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, created REAL NOT NULL, finished REAL, state TEXT NOT NULL);
+        id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, created REAL NOT NULL, finished REAL, state TEXT NOT NULL, \
+submitter TEXT NOT NULL DEFAULT 'workflow');
     CREATE TABLE malleable (job INTEGER PRIMARY KEY, ended REAL, state TEXT NOT NULL);
     CREATE TABLE resizes (
         id INTEGER PRIMARY KEY, job INTEGER NOT NULL, epoch INTEGER NOT NULL, kind TEXT NOT NULL,
         old_size INTEGER NOT NULL, new_size INTEGER NOT NULL, outcome TEXT NOT NULL, finished REAL NOT NULL,
-        marks TEXT NOT NULL);
+        marks TEXT NOT NULL, uid INTEGER, nodes INTEGER);
     CREATE TABLE learned (key TEXT PRIMARY KEY, updated REAL NOT NULL, state TEXT NOT NULL);
     CREATE TABLE waits (id INTEGER PRIMARY KEY, at REAL NOT NULL, key TEXT NOT NULL, estimate REAL, wait REAL NOT NULL,
-        censored INTEGER NOT NULL);
+        censored INTEGER NOT NULL, bound REAL);
     CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-    """,
-    """
-    ALTER TABLE waits ADD COLUMN bound REAL;
     CREATE INDEX waits_key ON waits (key, id);
-    """,
-    """
-    ALTER TABLE runs ADD COLUMN kind TEXT NOT NULL DEFAULT 'workflow';
     CREATE TABLE inbox (
         id INTEGER PRIMARY KEY, at REAL NOT NULL, uid INTEGER NOT NULL, op TEXT NOT NULL, payload TEXT NOT NULL);
-    """,
-    """
-    ALTER TABLE resizes ADD COLUMN uid INTEGER;
-    ALTER TABLE resizes ADD COLUMN nodes INTEGER;
     CREATE TABLE messages (
         id INTEGER PRIMARY KEY, key TEXT NOT NULL, channel TEXT NOT NULL, at REAL NOT NULL, event TEXT NOT NULL,
         state TEXT NOT NULL DEFAULT 'open', tries INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL, closed REAL,
         outcome TEXT NOT NULL DEFAULT '', UNIQUE (key, channel));
-    """,
-    f"PRAGMA application_id={APPLICATION_ID};",
-    """
-    ALTER TABLE runs RENAME COLUMN kind TO submitter;
-    UPDATE runs SET submitter = CASE submitter WHEN 'guided' THEN 'owner' ELSE 'agent' END;
-    """,
-    # A flipped bit in the header makes a file of version 7 one of version 6.
-    """
-    CREATE TABLE IF NOT EXISTS moldable (
+    PRAGMA application_id={APPLICATION_ID};
+    CREATE TABLE moldable (
         job INTEGER PRIMARY KEY, uid INTEGER NOT NULL, ended REAL, state TEXT NOT NULL);
-    """,
-)
+    """
+# Append only: the number of entries is the file's user_version. The first is what `FIRST` has; nothing leads from the
+# versions before it.
+MIGRATIONS: Final = (*[""] * (OLDEST - 1), _SCHEMA)
 
 # What is over, by table: the condition under which a row may go, and the column that says since when.
 OVER: Final = {
@@ -100,4 +101,14 @@ def too_new(path: Path | str, have: int, know: int = VERSION) -> str:
     return (
         f"{path} was written by a newer Penstock (state version {have}, this one knows {know}): install that "
         "version again, or move the file away to start afresh"
+    )
+
+
+def too_old(path: Path | str, have: int, oldest: int = OLDEST) -> str:
+    """What is said of a file that is older than this release goes on with; empty: it is not."""
+    if not 0 < have < oldest:
+        return ""
+    return (
+        f"{path} was written by an older Penstock (version {have}, this one goes on from {oldest}) and is left as it "
+        f"is: install Penstock of {FIRST} first, start its agent once, then install this one"
     )

@@ -18,7 +18,7 @@ from penstock.state.birth import HEADER, LOGS, log_there, publish
 from penstock.state.filekind import FileKind
 from penstock.state.ownership import is_readable
 from penstock.state.reading import SAID
-from penstock.state.schema import statements, too_new
+from penstock.state.schema import statements, too_new, too_old
 from penstock.statefile.pages import PAGE, FoundTable, Pages, Value
 from penstock.statefile.statecheck import Column, columns_of, flaw
 from penstock.statefile.statefile import STATE, Contents, inspect
@@ -63,7 +63,7 @@ def salvage(source: Path, target: Path, kind: FileKind = STATE) -> Salvaged:
     """Write all that can be read of `source` to the new file `target`, brought up to date.
 
     Raises UserError where `target` is there, NotNow while somebody works on `source`, StoreError where nothing can be
-    read or the new file cannot be written, StateRefused for a file of a newer release.
+    read or the new file cannot be written, StateRefused for a file of a newer release or one that is too old.
     """
     if not is_readable(source):
         raise StoreError(f"there is no file {source}")
@@ -161,16 +161,18 @@ def _rescue(source: Path, data: bytes, fresh: Path, kind: FileKind) -> tuple[int
 def _version(source: Path, data: bytes, roots: Mapping[str, int], kind: FileKind) -> int:
     """The one that its header says, or the latest one where it cannot be that."""
     version = int.from_bytes(data[60:64], "big")
-    if 1 <= version <= kind.version:
+    if kind.oldest <= version <= kind.version:
         return version
-    # A newer release would have said more in its tables, or a damaged header says what is not so.
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
         for script in kind.scripts:
             for statement in statements(script):
                 model.execute(statement)
         known = {str(row[0]) for row in model.execute("SELECT name FROM sqlite_master WHERE type='table'")}
+    # A newer release would have said more in its tables, an older one less, or a damaged header says what is not so.
     if version == kind.version + 1 or roots.keys() - known - {"lease", "sqlite_stat1"}:
         raise StateRefused(too_new(source, version, kind.version))
+    if known - roots.keys() and (old := too_old(source, version, kind.oldest)):
+        raise StateRefused(old)
     return kind.version
 
 

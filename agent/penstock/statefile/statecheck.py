@@ -226,12 +226,7 @@ def _run(row: Row) -> None:
     run = run_from_dict(stored_map(stored_json(row["state"])))
     of_their_kinds(run)
     same(run.id, row["id"])
-    same(run.submitter.value, {"workflow": "agent", "guided": "owner"}.get(kind := _submitter(row), kind))
-
-
-def _submitter(row: Row) -> str:
-    """Versions before 6 called it otherwise, and those before 3 knew the agent's own alone."""
-    return str(row.get("submitter") or row.get("kind") or Submitter.AGENT)
+    same(run.submitter.value, row["submitter"])
 
 
 def _malleable(row: Row) -> None:
@@ -312,7 +307,6 @@ IN_STATE: Final[Documents] = {
     "intents": {"payload": _a_map("payload"), "state": _one_of("state", *_INTENTS)},
     "decisions": {"reasons": _reasons, "details": _a_map("details")},
     "runs": {
-        "kind": _one_of("kind", "workflow", "guided"),
         "submitter": _one_of("submitter", *Submitter),
         "state": _run,
     },

@@ -23,7 +23,7 @@ from penstock.state.filekind import FileKind
 from penstock.state.leadership import Leadership, open_acts, open_store
 from penstock.state.ownership import acts_path, is_readable, state_path
 from penstock.state.reading import PATIENCE, SAID, failed, log_of, reading
-from penstock.state.schema import APPLICATION_ID, MIGRATIONS, VERSION, way_out
+from penstock.state.schema import APPLICATION_ID, MIGRATIONS, VERSION, too_old, way_out
 from penstock.state.store import Store
 from penstock.statefile import statecheck
 
@@ -57,7 +57,6 @@ STATE = FileKind(
     state_path,
     lambda path: Store(path).close(),
     APPLICATION_ID,
-    5,
 )
 
 
@@ -84,7 +83,8 @@ class Contents:
 def inspect(path: Path, kind: FileKind = STATE) -> Contents:
     """Look into a file, beside a running agent or not: through all that is in it, but for one of a newer release.
 
-    Raises StoreError when it cannot be read, StateRefused when it is no such file, or too damaged to be looked into.
+    Raises StoreError when it cannot be read, StateRefused when it is no such file, too old, or too damaged to be looked
+    into.
     """
     with reading(path) as db:
         db.execute("BEGIN")  # one state of it for all that follows
@@ -92,9 +92,11 @@ def inspect(path: Path, kind: FileKind = STATE) -> Contents:
         tables = [str(row[0]) for row in db.execute("SELECT name FROM sqlite_master WHERE type='table' ORDER BY name")]
         if kind.table not in tables:
             raise StateRefused(f"{path} is no {kind.name} of Penstock: it has no table `{kind.table}`. {way_out(path)}")
+        if old := too_old(path, version, kind.oldest):
+            raise StateRefused(old)
         mark = int(db.execute("PRAGMA application_id").fetchone()[0])
         problems = []
-        if mark not in ((kind.mark,) if version >= kind.marked else (0, kind.mark)):
+        if mark != kind.mark:
             problems.append(f"its header has the application id {mark:#x}, not {kind.mark:#x}")
         if version < 1:
             problems.append(f"its header has the version {version}, which there has never been")

@@ -66,7 +66,8 @@ def _kind(name: str | None) -> FileKind:
 def check(file: Path | None, as_json: bool, other: str | None = None) -> None:
     """Say whether a state file is whole, of which version, and what is in it (default: the agent's own).
 
-    An agent may go on meanwhile. Ends with 7 when the file is damaged, or newer than this program.
+    An agent may go on meanwhile. Ends with 7 when the file is damaged, newer than this program, or older than
+    it can go on with.
     """
     kind = _kind(other)
     found = statefile.inspect(file or kind.path(load()), kind)

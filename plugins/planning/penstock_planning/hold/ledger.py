@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Final
 
 from penstock.config import Config
-from penstock.errors import Infeasible, NotFound, StoreError
+from penstock.errors import Infeasible, NotFound, StateRefused, StoreError
 from penstock.state.birth import there_or_made
 from penstock.state.leadership import is_shared
 from penstock.state.ownership import check_root, denied, is_readable, ledger_path
 from penstock.state.reading import reading
+from penstock.state.schema import too_old
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.state import WorkflowRun
 from penstock_planning.plan.holding import Hold, LedgerEntry
@@ -28,27 +29,21 @@ from penstock_planning.plan.transfers import Measured
 
 __all__ = ["MIGRATIONS", "VERSION", "Account", "Ledger", "Line", "open_ledger"]
 
-VERSION: Final = 4
 _SCHEMA: Final = """
 CREATE TABLE accounts (name TEXT PRIMARY KEY, budget REAL);
 CREATE TABLE holds (id INTEGER PRIMARY KEY, user TEXT NOT NULL, account TEXT NOT NULL, final INTEGER NOT NULL,
     state TEXT NOT NULL);
 CREATE TABLE entries (hold INTEGER NOT NULL, kind TEXT NOT NULL, account TEXT NOT NULL, at REAL NOT NULL,
     amount REAL NOT NULL, PRIMARY KEY (hold, kind));
-"""
-_RUNS: Final = """
 CREATE TABLE runs (name TEXT PRIMARY KEY, final INTEGER NOT NULL, state TEXT NOT NULL);
-"""
-"""What the second version has beyond the first: workflows in their slots."""
-_TRANSFERS: Final = """
 CREATE TABLE transfers (id INTEGER PRIMARY KEY, source TEXT NOT NULL, target TEXT NOT NULL, at REAL NOT NULL,
     bytes REAL NOT NULL, predicted REAL NOT NULL, seconds REAL NOT NULL);
 """
-"""What the third has: measured transfers between sites."""
-_DOCUMENTS: Final = "UPDATE runs SET final = final;"
-"""The fourth has the same tables: what is in `runs` is a workflow's run like any other's, which older releases cannot
-read."""
-MIGRATIONS: Final = (_SCHEMA, _RUNS, _TRANSFERS, _DOCUMENTS)
+OLDEST: Final = 4
+"""The first version of the ledger that this release goes on from: that of `penstock.state.schema.FIRST`."""
+# Append only: the number of entries is the file's user_version.
+MIGRATIONS: Final = (*[""] * (OLDEST - 1), _SCHEMA)
+VERSION: Final = len(MIGRATIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +73,8 @@ class Line:
 
 
 class Ledger:
-    """One SQLite file, or ":memory:". Every method is one durable transaction; StoreError if it fails.
+    """One SQLite file, or ":memory:". Every method is one durable transaction; StoreError if it fails, `StateRefused`
+    where the file is too old.
 
     `shared`: other hosts see the file, too. `may_write` is called before each transaction that writes, and raises what
     is in its way.
@@ -92,6 +88,7 @@ class Ledger:
                 there_or_made(Path(path), MIGRATIONS, f"cannot open the ledger {path}")
             self._db = sqlite3.connect(self._path, isolation_level=None)
             self._db.row_factory = sqlite3.Row
+            self._version()  # nothing is written to what is refused
             # A write-ahead log is for processes that share memory.
             journal = "TRUNCATE" if shared else "WAL"
             for pragma in ("busy_timeout=5000", f"journal_mode={journal}", "synchronous=FULL"):
@@ -119,13 +116,21 @@ class Ledger:
                 raise StoreError(f"cannot read the ledger {path}: {error}") from error
         return copy
 
-    def _migrate(self) -> None:
+    def _version(self) -> int:
+        """Of the file; 0: there is nothing in it yet. Raises StoreError for a newer one, StateRefused for one that is
+        too old."""
         have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        if have > VERSION:
+            raise StoreError(f"{self._path} is of version {have}, this release of Penstock reads {VERSION}")
+        if old := too_old(self._path, have, OLDEST):
+            raise StateRefused(old)
+        return have
+
+    def _migrate(self) -> None:
+        have = self._version()
         if have < VERSION:
             missing = " ".join(MIGRATIONS[have:])
             self._db.executescript(f"BEGIN; {missing} PRAGMA user_version={VERSION}; COMMIT;")
-        elif have > VERSION:
-            raise StoreError(f"{self._path} is of version {have}, this release of Penstock reads {VERSION}")
 
     def close(self) -> None:
         """The ledger is not used afterwards."""

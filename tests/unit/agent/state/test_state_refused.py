@@ -320,27 +320,52 @@ async def test_what_an_agent_writes_passes_the_check(tmp_path):
 # -- an older release --------------------------------------------------------------------------------------------------
 
 
+def test_an_agent_does_not_start_on_an_older_file_and_leaves_it_alone(state):
+    of_version(state, 6)
+    data = state.read_bytes()
+    for opening in (started, partial(must_be_whole, state), partial(claim, state, 1)):
+        with pytest.raises(StateRefused, match=r"install Penstock of commit fd8d5927 .* first") as done:
+            opening()
+        assert done.value.exit_code == 8
+    assert state.read_bytes() == data
+    assert not [p for p in state.parent.iterdir() if "before" in p.name]
+
+
+NEXT = VERSION + 1
+STEP = "CREATE TABLE later (x); ALTER TABLE waits ADD COLUMN later TEXT; "
+
+
+@pytest.fixture
+def one_version_more(monkeypatch):
+    """A release whose state has one step more than today's. `inspect` stays today's, to which that is a newer file."""
+    monkeypatch.setattr("penstock.state.connection.MIGRATIONS", (*MIGRATIONS, STEP))
+    for module in ("state.connection", "state.copies", "state.birth", "statefile.statefile"):
+        monkeypatch.setattr(f"penstock.{module}.VERSION", NEXT)
+
+
 def before(state: Path, number: int = 1) -> Path:
-    return state.with_name(f"penstock.db.before-{VERSION}" + (f".{number}" if number > 1 else ""))
+    return state.with_name(f"penstock.db.before-{NEXT}" + (f".{number}" if number > 1 else ""))
 
 
-@pytest.mark.parametrize("version", range(1, VERSION))
-def test_a_copy_is_kept_before_an_older_file_is_brought_up_to_date(state, version):
-    of_version(state, version)
+@pytest.mark.usefixtures("one_version_more")
+def test_a_copy_is_kept_before_a_file_is_brought_to_the_next_version(state):
+    of_version(state, VERSION)
     started()
     started()
     copy = before(state)
     assert copy.stat().st_mode & 0o777 == 0o600
-    assert (inspect(copy).version, inspect(state).version) == (version, VERSION)
+    assert (inspect(copy).version, inspect(state).version) == (VERSION, NEXT)
+    assert inspect(copy).problems == ()
     assert inspect(copy).rows == {k: v for k, v in inspect(state).rows.items() if k in inspect(copy).rows}
     assert sorted(p.name for p in state.parent.iterdir() if "before" in p.name) == [copy.name]
 
 
+@pytest.mark.usefixtures("one_version_more")
 def test_a_copy_of_another_state_is_never_replaced(state):
     """Somebody went back to the older release, worked with it, and came again."""
     for number in (1, 2):
         state.unlink(missing_ok=True)
-        of_version(state, 4)
+        of_version(state, VERSION)
         with closing(sqlite3.connect(state)) as db:
             db.execute("UPDATE waits SET wait=?", (number,))
             db.commit()
@@ -351,17 +376,18 @@ def test_a_copy_of_another_state_is_never_replaced(state):
 
 
 @pytest.mark.parametrize("at", ["publish", "statement", "commit"])
-def test_a_killed_migration_leaves_the_file_as_it_was(state, at):
+def test_a_killed_migration_leaves_the_file_as_it_was(state, one_version_more, at):
     """Before the copy has its name, in the midst of the steps, and just before they hold; then it is done again."""
-    of_version(state, 2)
+    of_version(state, VERSION)
     die = "os.kill(os.getpid(), signal.SIGKILL)"
-    how = {
-        "publish": f"import penstock.state.copies as f; f.publish = lambda *a, **k: {die}",
-        "statement": "s.MIGRATIONS = (*s.MIGRATIONS[:3], s.MIGRATIONS[3] + 'SELECT die();'); s.VERSION = 5",
-        "commit": "s.VERSION = 5; s.MIGRATIONS = (*s.MIGRATIONS, 'SELECT die();')",
+    steps = {
+        "publish": (STEP,),
+        "statement": (STEP.replace("ALTER", "SELECT die(); ALTER"),),
+        "commit": (STEP, "SELECT die();"),
     }[at]
     script = f"""
 import os, signal, sqlite3, sys
+import penstock.state.copies as f
 import penstock.state.connection as s
 real = sqlite3.connect
 def connect(*a, **k):
@@ -369,42 +395,46 @@ def connect(*a, **k):
     db.create_function("die", 0, lambda: {die})
     return db
 s.sqlite3.connect = connect
-{how}
+s.MIGRATIONS = (*s.MIGRATIONS, *{steps!r})
+s.VERSION = f.VERSION = {NEXT}
+if {at == "publish"}:
+    f.publish = lambda *a, **k: {die}
 s.StateConnection(sys.argv[1])
 """
     done = subprocess.run([sys.executable, "-c", script, str(state)], timeout=60, check=False, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert inspect(state).version == 2
+    found = inspect(state)
+    assert (found.version, found.problems) == (VERSION, ())
     assert before(state).exists() == (at != "publish")
     started()
-    assert inspect(state).version == VERSION
-    assert inspect(before(state)).version == 2
+    assert inspect(state).version == NEXT
+    assert inspect(before(state)).version == VERSION
     assert [p.name for p in state.parent.iterdir() if "before" in p.name] == [before(state).name]
     with closing(Store.read_only(state)) as store:
         assert [run for _n, _u, run in store.runs.latest()] == [workflow_state(1)]
 
 
-def test_a_damaged_older_file_is_not_brought_up_to_date(state):
-    of_version(state, 3)
+@pytest.mark.usefixtures("one_version_more")
+def test_a_damaged_file_is_not_brought_to_the_next_version(state):
+    of_version(state, VERSION)
     with closing(sqlite3.connect(state)) as db:
         db.execute("UPDATE runs SET state='{'")
         db.commit()
     for opening in (started, partial(must_be_whole, state, older=True)):
-        with pytest.raises(StateRefused, match=r"runs [17]: "):
+        with pytest.raises(StateRefused, match=r"runs 1: "):
             opening()
-    assert inspect(state).version == 3
+    assert inspect(state).version == VERSION
     assert not before(state).exists()
 
 
-def test_a_file_of_0_1_0_that_has_only_the_lease_is_a_first_start(state):
+def test_a_file_that_has_only_a_lease_is_no_state(state):
     with closing(sqlite3.connect(state)) as db:
         db.execute("CREATE TABLE lease (number INTEGER NOT NULL)")
-        db.execute("INSERT INTO lease VALUES (3)")
         db.commit()
-    Store(state).close()
-    assert inspect(state).version == VERSION == len(MIGRATIONS)
-    assert not inspect(state).problems
-    assert not list(state.parent.glob("*before*"))
+    data = state.read_bytes()
+    with pytest.raises(StateRefused, match="no state file of Penstock"):
+        Store(state)
+    assert state.read_bytes() == data
 
 
 def test_a_lease_is_not_written_into_an_empty_file(state):

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from stored_states import malleable_state, of_version, owners_state_of_0_1_0, workflow_state
+from stored_states import malleable_state, of_version, workflow_state
 
 from penstock.api import Decision, Reason, Verb
 from penstock.cli import cli
-from penstock.errors import NotNow, StoreError, UserError
+from penstock.errors import NotNow, StateRefused, StoreError, UserError
 from penstock.state.copies import _BEGINNINGS, _Progress
 from penstock.state.leadership import lock_state
 from penstock.state.reading import describe
@@ -151,22 +151,17 @@ def test_what_is_too_much_for_one_pass_goes_with_the_next_ones(tmp_path):
 
 
 @pytest.mark.parametrize("version", range(1, VERSION))
-def test_an_older_file_is_brought_up_to_date_with_all_that_is_in_it(state, version):
-    of_version(state, version)
+def test_an_older_file_is_refused_with_what_to_install_first_and_left_as_it_is(state, version):
+    data = of_version(state, version).read_bytes()
+    for look in (Store, Store.read_only, describe, inspect):
+        with pytest.raises(StateRefused, match=r"older Penstock .* install Penstock of commit fd8d5927 .* first"):
+            look(state)
     done = run("check")
-    assert done.exit_code == 0
-    assert f"version {version}, which the agent brings to {VERSION}" in done.output
-    with pytest.raises(StoreError, match="brings it up to date"):
-        Store.read_only(state)
-    assert f"is of version {version}" in describe(state)
-    store = Store(state)
-    assert [state for _n, _u, state in store.runs.latest(submitter="agent")] == [workflow_state(1)]
-    owners = [owners_state_of_0_1_0(8)] if version >= 3 else []
-    assert [state for _n, _u, state in store.runs.latest(submitter="owner")] == owners
-    assert store.learning.waits("k")[0]["wait"] == 5.0
-    store.inbox.post(7, "submit", {}, 1.0)
-    store.close()
-    assert inspect(state).version == VERSION
+    assert isinstance(done.exception, StoreError) and done.exception.exit_code == 7
+    assert "install Penstock of commit fd8d5927" in str(done.exception)
+    assert "brings" not in done.output + str(done.exception)
+    assert state.read_bytes() == data
+    assert sorted(p.name for p in state.parent.iterdir() if "before" in p.name) == []
 
 
 def test_a_newer_file_is_refused_with_the_way_out(state):

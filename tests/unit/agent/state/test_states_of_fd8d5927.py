@@ -105,6 +105,21 @@ async def test_waiting_workflows_are_carried_on_and_nothing_is_submitted_twice(t
     assert set(names.values()) == {1}
 
 
+def tables(path: Path) -> set[tuple[str, ...]]:
+    with closing(sqlite3.connect(path)) as db:
+        found = db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name != 'lease'").fetchall()
+        return {tuple(map(str, row)) for row in (*found, *db.execute("PRAGMA application_id"))}
+
+
+def test_what_is_made_today_has_its_tables_to_the_letter(tmp_path):
+    """So that commit goes on with a file of today as well, as long as the version is the same."""
+    Store(tmp_path / "new.db").close()
+    Ledger(tmp_path / "new-ledger.db").close()
+    if VERSION == 7:
+        assert tables(tmp_path / "new.db") == tables(made("everything", tmp_path / "old.db"))
+    assert tables(tmp_path / "new-ledger.db") == tables(made("ledger", tmp_path / "old-ledger.db"))
+
+
 def test_a_ledger_is_whole_and_its_workflow_is_there(tmp_path):
     path = made("ledger", tmp_path / "ledger.db")
     assert inspect(path, LEDGER).problems == ()

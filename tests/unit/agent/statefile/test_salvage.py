@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from stored_states import fill, of_version, owners_state_of_0_1_0, settled, workflow_state
+from stored_states import fill, of_version, settled, workflow_state
 
 from penstock.cli import cli
 from penstock.core.pauses import PauseControl
@@ -184,16 +184,14 @@ def test_of_an_emptied_file_what_its_log_has(tmp_path):
     assert (folder / "old.db-wal").read_bytes() == log
 
 
-@pytest.mark.parametrize("version", range(1, VERSION))
-def test_a_file_of_an_older_release(tmp_path, version):
-    data = of_version(tmp_path / "made.db", version).read_bytes()
-    (tmp_path / "made.db").unlink()
-    done = save(tmp_path, data)
-    assert done.whole and done.version == version
-    with closing(Store.read_only(tmp_path / "new.db")) as store:
-        assert [state for _n, _u, state in store.runs.latest(submitter="agent")] == [workflow_state(1)]
-        owners = [owners_state_of_0_1_0(8)] if version >= 3 else []
-        assert [state for _n, _u, state in store.runs.latest(submitter="owner")] == owners
+def test_an_older_file_is_refused_with_what_to_install_first(tmp_path):
+    old = of_version(tmp_path / "old.db", 6)
+    with closing(sqlite3.connect(old)) as db:
+        db.execute("DROP TABLE moldable")
+    data = old.read_bytes()
+    with pytest.raises(StateRefused, match=r"install Penstock of commit fd8d5927 .* first"):
+        salvage(old, tmp_path / "new.db")
+    assert old.read_bytes() == data and not (tmp_path / "new.db").exists()
 
 
 def test_a_damaged_version_is_not_taken_for_a_newer_release(tmp_path, filled):

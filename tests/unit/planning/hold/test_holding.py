@@ -12,13 +12,15 @@ import pytest
 from factories import hand
 
 from penstock.api import Job, JobSpec, JobState, Reservation
-from penstock.errors import Infeasible, LeaseLost, NotFound, NotNow, OutcomeUnknown, StoreError, UserError
+from penstock.errors import Infeasible, LeaseLost, NotFound, NotNow, OutcomeUnknown, StateRefused, StoreError, UserError
+from penstock.statefile.statefile import inspect
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
 from penstock_planning.hold import ledger as ledger_module
 from penstock_planning.hold import requests
 from penstock_planning.hold.holds import Holds, RequestFolder
 from penstock_planning.hold.ledger import Ledger
+from penstock_planning.hold.ledgerfile import LEDGER
 from penstock_planning.plan.holding import Act, Hold, HoldPhase, LedgerEntry, Limits, Seen, WantedSlot, step
 from penstock_planning.plan.transfers import Measured
 
@@ -617,15 +619,27 @@ def test_an_agent_that_has_lost_the_state_writes_nothing_into_the_ledger(tmp_pat
     assert list(ledger.holds()) == [number] and ledger.account("lab").budget is None, "what is there can be read"
 
 
-def test_a_ledger_of_an_older_release_learns_of_transfers(tmp_path):
+@pytest.mark.parametrize("version", range(1, ledger_module.VERSION))
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_ledger_from_before_is_refused_with_what_to_install_first_and_left_as_it_is(tmp_path, version, shared):
     path = tmp_path / "ledger.db"
+    Ledger(path).close()
     with closing(sqlite3.connect(path)) as db:
-        db.executescript(ledger_module._SCHEMA)
-        db.execute("INSERT INTO accounts VALUES ('lab', 7)")
-        db.execute("PRAGMA user_version=1")
+        db.execute("PRAGMA journal_mode=" + ("WAL" if shared else "DELETE"))
+        db.execute(f"PRAGMA user_version={version}")
         db.commit()
+    before = path.read_bytes()
+    told = f"version {version}, .* install Penstock of commit fd8d5927 .* first"
+    for look in (lambda: Ledger(path, shared=shared), lambda: Ledger.copy_of(path), lambda: inspect(path, LEDGER)):
+        with pytest.raises(StateRefused, match=told) as done:
+            look()
+        assert done.value.exit_code == 8
+    assert path.read_bytes() == before
+
+
+def test_a_ledger_knows_of_transfers(tmp_path):
+    path = tmp_path / "ledger.db"
     ledger = Ledger(path)
-    assert ledger.account("lab").budget == 7 and ledger.runs() == [] and ledger.transfers() == {}
     ledger.add_transfer("near", "far", 5.0, 1e9, Measured(10, 12))
     ledger.add_transfer("far", "near", 6.0, 1e9, Measured(10, 30))
     ledger.add_transfer("near", "far", 7.0, 1e9, Measured(10, 11))
