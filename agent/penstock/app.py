@@ -218,7 +218,7 @@ class App:
         metered = self.backend if isinstance(self.backend, Metered) else None
         if metered is not None:
             self._acts = open_checked_acts(self.config)
-            carry_on(metered.budget, self._acts, self.clock, before=self.store)
+            carry_on(metered.budget, self._acts, self.clock)
         self._settle_interrupted()
         self.begin(slurm)
         left_out = tuple(without)

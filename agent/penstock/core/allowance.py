@@ -18,17 +18,14 @@ from penstock.state.store import Store
 __all__ = ["carry_on"]
 
 _LEFT: Final = {
-    SubmissionKind.OWN: "slurm.submissions",  # as 0.1.0 calls it
+    SubmissionKind.OWN: "slurm.submissions",
     SubmissionKind.ASKED: "slurm.user_submissions",
 }
 
 
-def carry_on(budget: RequestBudget, store: Store, clock: Clock, before: Store | None = None) -> None:
-    """Go on with what all processes have left, as `store` has it, and write down what this one leaves. `before`: 0.1.0
-    has kept it there. Raises `StoreError`."""
-    own = _LEFT[SubmissionKind.OWN]
-    if before is not None and store.facts.get(own) is None and (known := before.facts.get(own)) is not None:
-        store.facts.remember(own, known)
+def carry_on(budget: RequestBudget, store: Store, clock: Clock) -> None:
+    """Go on with what all processes have left, as `store` has it, and write down what this one leaves. Raises
+    `StoreError`."""
     _recall(budget, store, clock)
 
     @contextmanager

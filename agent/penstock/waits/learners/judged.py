@@ -48,7 +48,5 @@ class Judged:
                     raise ValueError("not a wait and what was said of it")
                 if row[0] < 0 or not all(x is None or math.isfinite(x) for x in row):
                     raise ValueError("not seconds")
-            # Up to 0.1.0 what Slurm expected could be before the job was there to wait.
-            rows = [tuple(None if x is None else max(x, 0.0) for x in row) for row in rows]
         self._rows.clear()
         self._rows.extend(rows)

@@ -20,7 +20,7 @@ from penstock.waits.learners.share_mix import ShareMix
 __all__ = ["LearnerStorage", "ModelStore"]
 
 _SEED: Final = 2000
-"""Predicted waits, as an earlier release has kept them, that bounds begin with."""
+"""Predicted waits that bounds begin with where what all classes have learned together is gone or of no use."""
 _SEED_ALONE: Final = 400
 """Waits that nobody predicted, from accounting: a learner is asked afterwards what it would have said."""
 _AT_HAND: Final = 256

@@ -19,7 +19,7 @@ import numpy as np
 
 from penstock.values.waits import Observation
 from penstock.waits.learners.bounds import LEAST, Bounds
-from penstock.waits.learners.queue_view import FEATURES, LIKELY, View
+from penstock.waits.learners.queue_view import FEATURES, View
 from penstock.waits.learners.states import array, expect, reading
 from penstock.waits.learners.trees import Trees, fit
 
@@ -102,18 +102,12 @@ class QueueLearner:
         """
         with reading("queue"):
             expect(state, "version", _VERSION)
-            known = FEATURES[: -len(LIKELY)] if state.get("features") == list(FEATURES[: -len(LIKELY)]) else FEATURES
-            expect(state, "features", list(known))
+            expect(state, "features", list(FEATURES))
             examples = state["examples"]
-            count, width = len(examples), len(known) + 1
+            count, width = len(examples), len(FEATURES) + 1
             rows = array(examples, count, width) if count else np.empty((0, width))
-            if known is not FEATURES:  # up to 0.1.0 the plan went by limits alone
-                limits = [rows[:, [FEATURES.index(name)]] for name in LIKELY]
-                rows = np.hstack([rows[:, :-1], *limits, rows[:, -1:]])
             model = None if state["model"] is None else Trees.from_state(state["model"], len(FEATURES))
-            fits = int(state["fits"])
-        bounds = Bounds()
-        if "bounds" in state:  # up to 0.1.0 there were none
+            fits, bounds = int(state["fits"]), Bounds()
             bounds.restore(state["bounds"])
         self.bounds = bounds
         self._examples.clear()

@@ -265,10 +265,8 @@ class QueueWatch:
             recent = numbers(state["recent"], _RECENT)
             classes = OrderedDict((str(name), float(array(x))) for name, x in state["classes"])
             users = OrderedDict((str(name), float(array(x))) for name, x in state["users"])
-        judged, runs = Judged(ALL, _JUDGED), RunTimes()
-        if "judged" in state:  # up to 0.1.0 there was neither
+            judged, runs = Judged(ALL, _JUDGED), RunTimes()
             judged.restore(state["judged"])
-        if "runs" in state:
             runs.restore(state["runs"])
         self.learner.restore(state["learner"])
         self.judged, self._runs = judged, runs

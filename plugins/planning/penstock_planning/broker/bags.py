@@ -147,8 +147,7 @@ class Bags:
                 bag,
                 state["count"],
                 state["created"],
-                # Up to 0.1.0 a bag had one QOS for all of its arrays.
-                [Array(**{"qos": bag.options.get("qos"), **array}) for array in state["arrays"]],
+                [Array(**array) for array in state["arrays"]],
                 state["homeless"],
                 state["moves"],
                 state["settings"],

@@ -175,25 +175,6 @@ def test_a_damaged_state_is_refused_and_changes_nothing(change):
     assert learner.expect(view_of(900.0)) == 7.0
 
 
-def test_what_was_learned_when_the_plan_went_by_limits_alone_is_read():
-    """As of 0.1.0: the last features were not there; they are those of the limits."""
-    learner = taught()
-    before = learner.to_state()
-    del before["bounds"]
-    width = len(FEATURES) - len(LIKELY)
-    before["features"] = list(FEATURES[:width])
-    before["examples"] = [[*row[:width], row[-1]] for row in before["examples"]]
-    again = QueueLearner()
-    again.restore(json.loads(json.dumps(before)))
-    assert len(again) == len(learner)
-    at = FEATURES.index("work_ahead")
-    assert all(features[-2] == features[at] for features, _ in again._examples), "likely_work_ahead"
-    assert again.expect(view_of(900.0)) == pytest.approx(learner.expect(view_of(900.0)), rel=1e-3)
-    again.refit()
-    with pytest.raises(ValueError, match="features"):
-        again.restore({**before, "features": list(FEATURES[:3])})
-
-
 def test_the_learner_knows_how_far_waits_fall_from_what_it_said():
     learner = QueueLearner()
     assert learner.bound(100.0) is None
