@@ -408,9 +408,6 @@ _LATER: Final = frozenset(
         "constraint",
     }
 )
-# What a check of release 0.1.0 says in the place of `requests_nodes`, and what it looks for in the answer.
-_CAN_ASK: Final = "errands"
-_TO_ASK: Final = "errand"
 _Message = TypeVar("_Message", Request, CheckReply, Endings, NodeRequest, Failure)
 _R = TypeVar("_R", bound=Request)
 
@@ -433,10 +430,6 @@ def _body(message: Request | Reply) -> dict[str, Any]:
         if isinstance(value, NodeRequest):
             value = {g.name: getattr(value, g.name) for g in fields(value)}
         body[f.name] = dict(value) if isinstance(value, Mapping) else value
-    if isinstance(message, CheckReply) and message.node_request is not None:
-        wanted = message.node_request
-        if not wanted.gres and not wanted.constraint:  # that release could not ask for these
-            body[_TO_ASK] = body["node_request"]
     return body
 
 
@@ -527,8 +520,7 @@ def decode_request(line: bytes) -> Received:
     op = body.get("op")
     if not isinstance(op, str) or op not in _REQUESTS:
         raise WireError("op", f"must be one of {', '.join(_REQUESTS)}")
-    read = {**body, "requests_nodes": body[_CAN_ASK]} if _CAN_ASK in body and "requests_nodes" not in body else body
-    return Received(_build(_REQUESTS[op], read), _canonical(body))
+    return Received(_build(_REQUESTS[op], body), _canonical(body))
 
 
 def decode_reply(line: bytes) -> Reply:
