@@ -75,7 +75,7 @@ def plan(cluster: Cluster, far: Cluster, who: str, *options: str) -> subprocess.
 
 def test_a_workflow_is_spread_over_two_clusters(cluster: Cluster, far: Cluster) -> None:
     fill(cluster, 6, 30)
-    for method in ("moga", "greedy"):
+    for method in ("paper", "greedy"):
         done = plan(cluster, far, "alice", "--alpha", "0", "--method", method)
         assert done.returncode == 0, done.stderr
         assert "site dead is left out: it hung up: no route to host" in done.stderr

@@ -24,7 +24,7 @@ _BARE: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 def parse_time_option(text: str, option: str) -> float:
     """Seconds > 0. Raises UserError that names the option.
 
-    A bare number is minutes to sbatch and was seconds here up to 0.1.0: it is refused, with both readings.
+    A bare number is minutes to sbatch and seconds to other options here: it is refused, with both readings.
     """
     bare = text.strip()
     if _BARE.fullmatch(bare):

@@ -10,7 +10,6 @@ import click
 from click.core import ParameterSource
 
 from penstock.api import ReservationSpec
-from penstock.console.former import formerly
 from penstock.console.options import check_read_twice, choice, number, out_option, whole
 from penstock.console.output import emit_json
 from penstock.console.times import Duration
@@ -101,7 +100,6 @@ def _nodes_of(file: Path | None, cpus_per_node: int) -> int:
 @choice("kinds", tuple(KINDS), "both", "lublin: which classes of jobs.")
 @whole("nodes", "Nodes of the cluster. [default: those that hold the log's processors]", most=_MAX_NODES)
 @whole("cpus-per-node", "CPUs of each; a job gets as many whole nodes as hold its processors.", most=4096, default=1)
-@formerly("--scheduler", "--policy", "policy", type=click.Choice([s.value for s in Scheduler]))
 @choice("policy", tuple(s.value for s in Scheduler), "easy", "Who may overtake whom.")
 @click.option("--estimates", metavar="RULE", help=f"{FORMS}. [default: user for logs, actual for models]")
 @choice("filter", FILTERS, "strong", "Log: which records are simulated.")
@@ -111,14 +109,6 @@ def _nodes_of(file: Path | None, cpus_per_node: int) -> int:
 @whole("weight-size", "PriorityWeightJobSize.", least=0, default=0)
 @click.option("--failures", metavar="MTBF", type=Duration(1), help="Nodes fail, each after this time in the mean.")
 @click.option("--repair", metavar="TIME", type=Duration(1), default="1h", show_default=True, help="And are back after.")
-@formerly(
-    "--reserve",
-    "--keep-free",
-    "reserved",
-    metavar="START/DURATION/NODES",
-    multiple=True,
-    callback=_reservations,
-)
 @click.option(
     "--keep-free",
     "reserved",

@@ -11,7 +11,6 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from penstock.console.former import formerly
 from penstock.console.options import apart, out_option, whole
 from penstock.errors import PenstockError, UserError
 from penstock_lab.sim.estimates import FORMS
@@ -46,7 +45,6 @@ def _axis(name: str, metavar: str, text: str) -> Callable[[click.decorators.FC],
 @_axis("kinds", "|".join(KINDS), "lublin: which classes of jobs. [default: both]")
 @click.option("--skip-bad", is_flag=True, help="Logs: count damaged lines and go on.")
 @out_option("The table (required): .csv, .csv.gz or .parquet.", "TABLE", required=True)
-@formerly("--jobs", "--processes", "processes", type=click.IntRange(1, 4096))
 @whole("processes", "How many processes compute at the same time.", most=4096, default=1)
 @whole(
     "slurm-array",

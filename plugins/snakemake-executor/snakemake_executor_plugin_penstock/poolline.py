@@ -97,10 +97,10 @@ class PoolTasks:
         return "; ".join(map(unreachable_text, told["unreachable"]))
 
     def foresee(self, source: str, tasks: Sequence[Mapping[str, Any]], seconds: float) -> bool:
-        """Tell what is to come; False: the scheduler knows no such request."""
+        """Tell what is to come; False: the scheduler did not take it."""
         try:
             self._call(self._line.ask("foresee", {"source": source, "tasks": list(tasks), "seconds": seconds}), _ANSWER)
-        except (PenstockError, KeyError):  # of a scheduler of an older release
+        except (PenstockError, KeyError):  # what is ready runs all the same
             return False
         return True
 

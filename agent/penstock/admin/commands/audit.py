@@ -21,7 +21,6 @@ from penstock.audit.reading import RecordFilter, is_there, records, verify
 from penstock.audit.record import Record
 from penstock.config import load
 from penstock.console import complete
-from penstock.console.former import formerly
 from penstock.console.output import emit_json, plain, table
 from penstock.errors import PenstockError, StoreError, UserError
 from penstock.host.logins import login
@@ -44,7 +43,6 @@ _HEADINGS: Final = ("record", "time (UTC)", "who", "door", "what", "about", "own
 )
 @click.option("--verb", metavar="NAME", help="Only this, such as pause, cancel, submit, shrink.")
 @click.option("--since", metavar="T", help="Only since then: 12h, 7d, or an instant such as 2026-03-29T08:00.")
-@formerly("-n", "--last", "limit", type=click.IntRange(0))
 @click.option(
     "--last", "limit", type=click.IntRange(0), metavar="N", default=100, show_default=True, help="The latest N; 0: all."
 )

@@ -15,7 +15,6 @@ import click
 
 from dmr.wire import clean
 from penstock.config import Config, find, load
-from penstock.console.former import formerly
 from penstock.console.output import emit_json, plain
 from penstock.console.times import Duration
 from penstock.core.off import Off
@@ -39,7 +38,6 @@ _HEADS: Final = {
 
 @click.command()
 @click.option("--why", default="", metavar="TEXT", help="Told wherever something waits for it.")
-@formerly("--wait", "--timeout", "wait", type=Duration(0, 7 * 86400))
 @click.option(
     "--timeout",
     "wait",

@@ -8,7 +8,6 @@ import time
 import click
 
 from penstock.config import Config, load
-from penstock.console.former import formerly
 from penstock.console.groups import CommandGroup
 from penstock.console.output import clock, emit_json, plain, table
 from penstock.errors import PenstockError, UserError
@@ -78,7 +77,6 @@ def _mail_domain(config: Config) -> str:
 
 
 @message.command("list")
-@formerly("-n", "--last", "limit", type=click.IntRange(1, 10_000))
 @click.option(
     "--last", "limit", type=click.IntRange(1, 10_000), metavar="N", default=20, show_default=True, help="The latest N."
 )

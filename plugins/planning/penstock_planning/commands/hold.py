@@ -18,7 +18,6 @@ import click
 
 from penstock.config import load
 from penstock.console.acting import acting
-from penstock.console.former import formerly
 from penstock.console.groups import CommandGroup
 from penstock.console.options import number
 from penstock.console.output import clock, emit_json, table
@@ -90,7 +89,6 @@ def hold() -> None:
 @click.option("-A", "--account", default="default", show_default=True, metavar="NAME", help="Who pays, in the ledger.")
 @click.option("-u", "--user", metavar="NAME", help="For whom (default: you; others need Operator rights).")
 @click.option("--name", metavar="NAME", help="Name of the reservation or job (default: made up).")
-@formerly("--method", "--kind", "method", type=click.Choice(["auto", *METHODS]))
 @click.option(
     "--kind",
     "method",

@@ -8,7 +8,6 @@ from typing import Final
 
 import click
 
-from penstock.console.former import formerly
 from penstock.console.groups import CommandGroup
 from penstock.console.output import emit_json, table
 from penstock.errors import UserError
@@ -44,7 +43,6 @@ def profile() -> None:
 
 @profile.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--runs", type=click.IntRange(1, _MOST), default=1, show_default=True, help="How often it is run.")
-@formerly("--name", "--machine", "name")
 @click.option("--machine", "name", metavar="NAME", help="What this machine is called [default: its host name].")
 @click.option(
     "--out", metavar="FILE", type=click.Path(path_type=Path), help="Where the profile goes [default: CMD.profile.yaml]."

@@ -13,7 +13,6 @@ from typing import Final
 import click
 
 from penstock.config import load
-from penstock.console.former import formerly
 from penstock.errors import Infeasible, NotNow, UserError
 from penstock.future.cluster import Cluster
 from penstock_planning.broker.acts import BagActs
@@ -32,8 +31,6 @@ _MOST: Final = 100_000
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@formerly("--task", "FILE", "file", type=click.Path(path_type=Path))
-@formerly("--site", "--site-file", "site", type=click.Path(path_type=Path))
 @click.option(
     "--resources", metavar="FILE", type=click.Path(path_type=Path), help="Select among these, not among Slurm's."
 )

@@ -12,7 +12,6 @@ import click
 
 from penstock.api import plural
 from penstock.config import load
-from penstock.console.former import formerly
 from penstock.console.options import number, whole
 from penstock.console.output import emit_json, table
 from penstock.errors import Infeasible, UserError
@@ -171,8 +170,6 @@ def _draw(source: Source, plan: QueueSchedule, gantt: bool, picture: Path | None
 
 @click.command()
 @source_options
-@formerly("--procs", "-N/--nodes", "procs")
-@formerly("--duration", "-t/--time", "length")
 @click.option("-N", "--nodes", "procs", metavar="N", help="How many nodes (processors, in a file).")
 @click.option("-t", "--time", "length", metavar="TIME", help="For how long.")
 @click.option("--at", "at", metavar="T", help="Only a start at T.")

@@ -55,7 +55,6 @@ __all__ = [
 
 METHODS: Final = ("best", "paper", "greedy", "best-effort")
 DEFAULT_METHOD: Final = "best"
-_FORMER: Final = {"moga": "paper"}
 _ALPHAS: Final = tuple(i / 10 for i in range(11))
 _EXACT: Final = 10  # up to so many slots all plans are tried, which is no more work than a search
 _SEARCHED: Final = 100  # up to so many tasks `best` looks at the plans of `paper`, too
@@ -121,11 +120,10 @@ class Front:
 
 
 def the_method(name: str) -> str:
-    """The method of this name, which may be a former one. UserError if there is none."""
-    method = _FORMER.get(name, name)
-    if method not in METHODS:
+    """The method of this name. UserError if there is none."""
+    if name not in METHODS:
         raise UserError(f"--method must be one of {', '.join(METHODS)}, not {name!r}")
-    return method
+    return name
 
 
 def check_reservable(method: str) -> None:

@@ -16,7 +16,6 @@ import click
 from penstock.api import plural
 from penstock.config import Config, load
 from penstock.console.backends import backend_of
-from penstock.console.former import formerly
 from penstock.console.groups import CommandGroup
 from penstock.console.memory import MEM
 from penstock.console.output import emit_json
@@ -106,21 +105,10 @@ def _bytes(context: click.Context, option: click.Parameter, value: float | None)
     return None if value is None else round(value * 2**20)
 
 
-def _former_bytes(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    from penstock_pool.taskjson import memory_of
-
-    return memory_of(value, "--memory")
-
-
 def _in_bytes(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """--mem as `memory`, in bytes as pools count it."""
 
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        option = click.option("--mem", "memory", type=MEM, callback=_bytes, metavar="AMOUNT", help=text)
-        decorated: Callable[..., Any] = option(formerly("--memory", "--mem", "memory", callback=_former_bytes)(command))
-        return decorated
-
-    return add
+    return click.option("--mem", "memory", type=MEM, callback=_bytes, metavar="AMOUNT", help=text)
 
 
 @pool.command("join")

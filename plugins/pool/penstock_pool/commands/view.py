@@ -14,7 +14,6 @@ from rich.live import Live
 
 from penstock.api import plural
 from penstock.config import load
-from penstock.console.former import formerly
 from penstock.console.output import Terminal, ago, build_table, emit_json
 from penstock.console.times import Duration
 from penstock.errors import NotNow, PenstockError
@@ -42,7 +41,7 @@ def in_pool(command: Callable[..., Any]) -> Callable[..., Any]:
         envvar="PENSTOCK_POOL",
         help="Which pool.",
     )
-    decorated: Callable[..., Any] = option(formerly("-p", "--pool", "name")(command))
+    decorated: Callable[..., Any] = option(command)
     return decorated
 
 

@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli import cli
-from penstock.console.former import formerly
 from penstock.console.memory import MEM
 from penstock.console.times import TIME, Duration, parse_time_option
 from penstock.errors import UserError
@@ -122,48 +121,6 @@ def test_a_letter_means_one_thing():
     assert {short: names for short, names in meanings.items() if len(names) > 1} == {}
 
 
-def test_a_former_name_works_unseen_and_says_what_to_type():
-    @click.command()
-    @formerly("--old", "--new", "value")
-    @click.option("--new", "value", default="none")
-    def it(value: str) -> None:
-        click.echo(value)
-
-    run = CliRunner().invoke
-    assert run(it, ["--new", "a"]).output == "a\n"
-    assert run(it, []).output == "none\n"
-    done = run(it, ["--old", "b"])
-    assert done.stdout == "b\n"
-    assert done.stderr == "penstock: --old is called --new now, and goes with the release after this one\n"
-    assert "--old" not in run(it, ["--help"]).output
-
-
-@pytest.mark.parametrize(
-    ("command", "old", "new"),
-    [
-        ("quote", "--procs", "-N/--nodes"),
-        ("quote", "--duration", "-t/--time"),
-        ("pool status", "-p", "--pool"),
-        ("pool join", "--memory", "--mem"),
-        ("pool submit", "--memory", "--mem"),
-        ("hold open", "--method", "--kind"),
-        ("off", "--wait", "--timeout"),
-        ("select", "--site", "--site-file"),
-        ("profile run", "--name", "--machine"),
-        ("audit", "-n", "--last"),
-        ("message list", "-n", "--last"),
-        ("simulate cluster", "--scheduler", "--policy"),
-        ("simulate cluster", "--reserve", "--keep-free"),
-        ("simulate sweep", "--jobs", "--processes"),
-    ],
-)
-def test_former_names(command, old, new):
-    (option,) = (o for o in COMMANDS[command].params if old in o.opts)
-    assert isinstance(option, click.Option)
-    assert option.hidden
-    assert any(isinstance(o, click.Option) and o.opts[-1] == new.split("/")[-1] for o in COMMANDS[command].params)
-
-
 @pytest.mark.parametrize(
     ("name", "commands"),
     [
@@ -202,10 +159,3 @@ def test_memory_is_read_as_slurm_reads_it_or_with_a_unit(text, megabytes):
 def test_what_is_no_memory_is_refused(text):
     with pytest.raises(UserError, match="--mem must be"):
         MEM.convert(text, None, None)
-
-
-def test_memory_of_tasks_by_its_former_name_is_still_in_bytes():
-    option = {o.opts[0]: o for o in COMMANDS["pool submit"].params}
-    context = click.Context(COMMANDS["pool submit"])
-    assert option["--memory"].process_value(context, "1000000") == 1000000
-    assert option["--mem"].process_value(context, "1") == 2**20
