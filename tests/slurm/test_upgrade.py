@@ -1,38 +1,45 @@
-"""From release 0.1.0 to this one while programs with its library run, and back, which is refused."""
+"""From commit fd8d5927 to this one while its programs, workflows, jobs and slots run or wait, and back.
+
+A state from before that commit is refused.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import earlier
 import pytest
+from agents import COMMAND, Desk, SlurmAgent
 from fresh import Machine
 from malleable import Agent, Jacobi, an_agent, assert_nothing_left, until
 from test_install import free_ports
 
-from penstock import __version__
-from penstock.state.schema import VERSION
 from penstock_lab.cluster import Cluster
 from places import PROJECT
 
-pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(3600)]
+
+OLDER = PROJECT / "tests" / "fixtures" / "0.1.0" / "agents.sql"
 
 
 @pytest.fixture(scope="module")
 def modules() -> Iterator[str]:
-    """Of 0.1.0, which every user can read."""
+    """Of that commit, which every user can read."""
     with tempfile.TemporaryDirectory(prefix="pst-earlier-", dir="/var/tmp") as name:
         Path(name).chmod(0o755)
         yield str(earlier.modules(Path(name)))
 
 
+@pytest.mark.mpi
 @pytest.mark.parametrize("serves", ["own", "all"])
-def test_programs_of_0_1_0_run_on_and_are_resized_by_the_agent_of_today(
+def test_programs_of_that_commit_run_on_and_are_resized_by_the_agent_of_today(
     cluster: Cluster, modules: str, serves: str
 ) -> None:
     """`own`: the agent is the user's; `all`: an operator's, which has the launcher ask for nodes."""
@@ -43,12 +50,13 @@ def test_programs_of_0_1_0_run_on_and_are_resized_by_the_agent_of_today(
         of_then = {"PYTHONPATH": modules}
         jacobi = Jacobi(agent, who="alice", sweeps=900, exports=of_then)
         until("it has grown under the old agent", lambda: agent.resizes("expand", jacobi.id), 200)
+        words = [*COMMAND, "db", "backup", str(agent.folder / "before.db")]
+        cluster.run_as(who, words, env={"PENSTOCK_CONFIG": str(agent._config), **of_then}, check=True)
         agent.stop()
         at_the_upgrade = len(jacobi.events())
 
         del agent.environment["PYTHONPATH"]
         agent.start()
-        assert (agent.folder / f"penstock.db.before-{VERSION}").exists()
         words = ["sbatch", "--parsable", "-N6", "-t1", "-o", "/dev/null", "--wrap", "sleep 2"]
         cluster.run_as("bob", words, check=True)
         until("it has shrunk under the new one", lambda: agent.resizes("shrink", jacobi.id), 200)
@@ -64,10 +72,9 @@ def test_programs_of_0_1_0_run_on_and_are_resized_by_the_agent_of_today(
         state = agent.folder / "penstock.db"
         before = state.read_bytes()
         code, said = ends(agent)
-        assert "was written by a newer Penstock" in said
-        assert code == 7, "as 0.1.0 ends where its state is refused; releases after it end with 8"
+        assert code == 8 and "malleable" in said and str(state) in said
         assert state.read_bytes() == before
-        shutil.move(agent.folder / f"penstock.db.before-{VERSION}", state)
+        shutil.move(agent.folder / "before.db", state)
         for left in agent.folder.glob("penstock.db-*"):
             left.unlink()
         agent.start()
@@ -80,6 +87,116 @@ def ends(agent: Agent) -> tuple[int, str]:
         agent.start()
     assert agent._process is not None
     return agent._process.wait(60), agent.log.read_text()[-2000:]
+
+
+FLOW = """
+name: up
+stages:
+  - {{name: a, nodes: 1, time: 10m, run: "until [ -e {go} ]; do sleep 0.2; done; date >> agents-a"}}
+  - {{name: b, nodes: 1, time: 5m, run: "date >> agents-b", after: a}}
+"""
+OWN = """#!/bin/bash
+#SBATCH -N1 -t10 -o /dev/null
+{waits}
+date >> {ran}
+"""
+MOLDABLE = """#!/bin/bash
+#SBATCH -N8 -t60 --exclusive -o /dev/null
+#PENSTOCK moldable=2:1h,4:30m,8:15m
+date >> {ran}
+"""
+
+
+def test_what_waits_under_that_commit_goes_on(
+    cluster: Cluster, modules: str, make_agent: Callable[..., SlurmAgent]
+) -> None:
+    """The agent's workflow, one whose jobs their owner has submitted, a moldable job, and a slot with work in it."""
+    site = make_agent()
+    desk, place = Desk(site), site.folder
+    go = place / "go"
+    waits = f"until [ -e {go} ]; do sleep 0.2; done"
+    cluster.run_as("alice", ["sbatch", "-N1", "-t1", "-o", "/dev/null", "--wrap", "true"], check=True)
+    asked = ["sacct", "-n", "-X", "-u", cluster.users["alice"], "-s", "CD", "-S", "now-1hour", "-E", "now"]
+    until("a job of hers is in accounting, by which slots go", lambda: cluster.run_as("alice", asked).stdout.strip())
+
+    site.environment["PYTHONPATH"] = modules
+    site.start()
+    run = site.submit(FLOW.format(go=go), "perstage")
+    for name, text in (
+        ("up-a.sh", OWN.format(waits=waits, ran=place / "own-a")),
+        ("up-b.sh", OWN.format(waits="", ran=place / "own-b")),
+    ):
+        desk.write(name, text)
+    desk.say("penstock", "sbatch", "--penstock-workflow=w", "--penstock-stage=a", str(desk.home / "up-a.sh"))
+    words = ["--penstock-workflow=w", "--penstock-stage=b", "--penstock-after=a", str(desk.home / "up-b.sh")]
+    desk.say("penstock", "sbatch", *words)
+    held = ["-N1", "-t5m", "--at", "now+15s", "--kind", "var", "--run", f"{waits}; date >> {place}/slot"]
+    slot = json.loads(desk.say("penstock", "hold", "open", *held, "--json"))["hold"]
+    site.until(lambda: holds(desk)[slot] == "held", "the job in the slot to run")
+    site.until(lambda: site.state(run)["stages"][0]["phase"] == "running", "the first stage")
+    site.until(lambda: desk.phases()["a"] == "running", "the first stage of the owner's")
+    taking = ["sbatch", "--parsable", "-N5", "--exclusive", "-t60", "-o", "/dev/null", "--wrap", "sleep 3000"]
+    rival = cluster.run_as("bob", taking, check=True).stdout.strip()
+    site.until(lambda: "R" in cluster.run_as("bob", ["squeue", "-h", "-j", rival, "-o", "%t"]).stdout, "bob's job")
+    desk.write("up-m.sh", MOLDABLE.format(ran=place / "moldable"))
+    moldable = int(desk.say("penstock", "sbatch", "--parsable", str(desk.home / "up-m.sh")).strip())
+    site.until(lambda: molded(desk) == {moldable}, "the moldable job to be known")
+    assert site.stop() == 0
+    before = jobs(desk)
+
+    del site.environment["PYTHONPATH"]
+    site.start()
+    assert site.state(run)["stages"][0]["job"] in before and molded(desk) == {moldable}
+    assert holds(desk)[slot] == "held" and desk.phases() == {"a": "running", "b": "waiting"}
+    desk.say("touch", str(go))
+    done = site.finish(run)
+    assert (done["phase"], [stage["attempt"] for stage in done["stages"]]) == ("completed", [1, 1])
+    site.until(lambda: desk.workflow()["phase"] == "completed", "the end of the owner's workflow")
+    cluster.run_as("bob", ["scancel", rival], check=True)
+    ran = ("agents-a", "agents-b", "own-a", "own-b", "slot", "moldable")
+    site.until(lambda: all((place / name).exists() for name in ran), "all to have run", 120)
+    assert {name: len((place / name).read_text().splitlines()) for name in ran} == dict.fromkeys(ran, 1), "each once"
+    site.until(lambda: not molded(desk), "the moldable job to be over")
+    site.until(lambda: not holds(desk).get(slot), "the slot to be settled")
+    entries = json.loads(desk.say("penstock", "ledger", "--json"))["entries"]
+    assert {entry["kind"] for entry in entries} >= {"charge"}
+    assert jobs(desk) - before <= {site.state(run)["stages"][1]["job"]}, "nothing was submitted once more"
+
+
+def holds(desk: Desk) -> dict[int, str]:
+    """The phase of each slot that is held, by its number."""
+    return {row["hold"]: row["phase"] for row in json.loads(desk.say("penstock", "hold", "list", "--json"))["holds"]}
+
+
+def molded(desk: Desk) -> set[int]:
+    return {job["job"] for job in json.loads(desk.say("penstock", "status", "--json"))["moldable"]}
+
+
+def jobs(desk: Desk) -> set[int]:
+    return {int(number) for number in desk.queue()}
+
+
+@pytest.mark.parametrize("words", [["agent"], ["tick"], ["status"], ["db", "check"]], ids=" ".join)
+def test_a_state_from_before_that_commit_is_refused_and_left_as_it_is(
+    make_agent: Callable[..., SlurmAgent], words: list[str]
+) -> None:
+    site = make_agent()
+    folder = site.folder / "agent"
+    state = folder / "penstock.db"
+    folder.mkdir(mode=0o700)
+    with closing(sqlite3.connect(state)) as db:
+        db.executescript(OLDER.read_text(encoding="utf-8"))
+    user = site.cluster.user("alice")
+    for path in (folder, state):
+        shutil.chown(path, user.uid, user.gid)
+    state.chmod(0o600)
+    before = state.read_bytes()
+    done = site.run("alice", *words)
+    assert done.returncode == (7 if words[0] == "db" else 8), done.stderr
+    assert f"{state} was written by an older Penstock (version 4" in done.stderr
+    assert "install Penstock of commit fd8d5927" in done.stderr
+    assert state.read_bytes() == before
+    assert not list(folder.glob("penstock.db?*"))
 
 
 # -- the packages, on a booted Debian ----------------------------------------------------------------------------------
@@ -95,7 +212,7 @@ def package(source: Path, folder: Path) -> Path:
 
 @pytest.fixture
 def packages() -> Iterator[tuple[Path, Path]]:
-    """Of 0.1.0 and of today."""
+    """Of that commit and of today."""
     with tempfile.TemporaryDirectory(prefix="pst-packages-", dir="/var/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -111,9 +228,7 @@ penstock sbatch --penstock-workflow=flow b.sh
 """
 
 
-def test_the_package_of_0_1_0_is_upgraded_under_a_running_workflow_and_does_not_come_back_by_itself(
-    packages: tuple[Path, Path],
-) -> None:
+def test_the_package_is_upgraded_under_a_running_workflow_and_goes_back(packages: tuple[Path, Path]) -> None:
     then, now = packages
     machine = Machine(then.parent.parent)
     try:
@@ -126,49 +241,41 @@ def test_the_package_of_0_1_0_is_upgraded_under_a_running_workflow_and_does_not_
 def _upgraded(machine: Machine, then: Path, now: Path) -> None:
     machine.start_slurm(free_ports(6))
     port = free_ports(2)
-    install = "DEBIAN_FRONTEND=noninteractive apt-get -y -q install -o Dpkg::Options::=--force-confold"
+    # Both are of one version: it is the same package to apt.
+    install = "DEBIAN_FRONTEND=noninteractive apt-get -y -q install --reinstall -o Dpkg::Options::=--force-confold"
     machine.script(f"apt-get -q update; {install} {then}", limit=1800)
     machine.script("sacctmgr -i add user penstock account=root adminlevel=operator")
     change = f"s/:9342/:{port}/; s/:9341/:{port + 1}/; s/dry_run: true/dry_run: false/"
     machine.script(f"sed -i '{change}' /etc/penstock/penstock.yaml; systemctl enable --now penstock")
-    assert "0.1.0" in machine.script("penstock --version")
+    of_then = machine.script("penstock --version")
     machine.script(_STAGES, login="alice")
 
     def phases() -> str:
         done = machine.run("runuser", "-u", "alice", "--", "penstock", "status", "--json")
         return json.dumps(json.loads(done.stdout)["workflows"]) if done.returncode == 0 else done.stderr
 
+    def serves() -> bool:
+        return machine.show("penstock", "ActiveState", "StatusText") == ["active", "serving"]
+
     running = "squeue -h -t RUNNING -o %j"
     until("its first stage runs", lambda: machine.script(running, login="alice").split(), 120, 0.5)
-    print("0.1.0 says:", machine.script("penstock status", login="alice"))
+    print("that commit says:", machine.script("penstock status", login="alice"))
     jobs = machine.script("squeue -h -o %i", login="alice").split()
     assert len(jobs) == 2
     (before,) = machine.show("penstock", "MainPID")
 
     # Up: the service is restarted by the package, the state goes along, and so does the workflow.
     machine.script(f"{install} {now}", limit=1800)
-    assert __version__ in machine.script("penstock --version")
-    until("it serves", lambda: machine.show("penstock", "ActiveState", "StatusText") == ["active", "serving"], 120, 0.5)
+    assert machine.script("penstock --version") != of_then
+    until("it serves", serves, 120, 0.5)
     assert machine.show("penstock", "MainPID") != [before]
-    assert f"penstock.db.before-{VERSION}" in machine.script("ls /var/lib/penstock")
     assert machine.script("squeue -h -o %i", login="alice").split() == jobs
     machine.script("touch /home/alice/go", login="alice")
     until("the other stage has run", lambda: machine.run("test", "-e", "/home/alice/b-ran").returncode == 0, 240, 0.5)
     until("the workflow is over", lambda: '"completed"' in phases(), 120, 0.5)
 
-    # Back: not without being told to, and then the older agent leaves the newer state alone.
-    refused = machine.run("bash", "-c", f"{install} {then}", limit=600)
-    assert refused.returncode != 0 and "downgrade" in (refused.stdout + refused.stderr).lower()
-    machine.script(f"{install} --allow-downgrades {then}", limit=1800)
-    assert "0.1.0" in machine.script("penstock --version")
-    until("it ends", lambda: machine.show("penstock", "ExecMainStatus") == ["7"], 120, 0.5)
-    assert "was written by a newer Penstock" in machine.journal("penstock")
-    # As the guide says.
-    machine.script(f"""
-        systemctl stop penstock
-        cd /var/lib/penstock
-        mkdir newer && mv penstock.db penstock.db-* newer/ 2>/dev/null || true
-        cp -a penstock.db.before-{VERSION} penstock.db
-        systemctl start penstock
-    """)
-    assert machine.show("penstock", "ActiveState") == ["active"]
+    # Back: the state is of the same version, and what workflows have more in it is passed over.
+    machine.script(f"{install} {then}", limit=1800)
+    assert machine.script("penstock --version") == of_then
+    until("it serves again", serves, 120, 0.5)
+    assert '"completed"' in phases()
