@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import UserError
+from penstock.values.oldest import FIRST
 
 __all__ = [
     "APPLICATION_ID",
-    "FIRST",
     "MIGRATIONS",
     "OLDEST",
     "OVER",
@@ -26,8 +26,6 @@ APPLICATION_ID: Final = 0x50656E73
 
 OLDEST: Final = 7
 """The first version of the state file that this release goes on from: that of `FIRST`."""
-FIRST: Final = "commit fd8d5927 (version 0.2.0.dev0)"
-"""The oldest Penstock whose files this one goes on with."""
 
 _SCHEMA: Final = f"""
     CREATE TABLE intents (

@@ -40,7 +40,7 @@ CREATE TABLE transfers (id INTEGER PRIMARY KEY, source TEXT NOT NULL, target TEX
     bytes REAL NOT NULL, predicted REAL NOT NULL, seconds REAL NOT NULL);
 """
 OLDEST: Final = 4
-"""The first version of the ledger that this release goes on from: that of `penstock.state.schema.FIRST`."""
+"""The first version of the ledger that this release goes on from: that of `penstock.values.oldest.FIRST`."""
 # Append only: the number of entries is the file's user_version.
 MIGRATIONS: Final = (*[""] * (OLDEST - 1), _SCHEMA)
 VERSION: Final = len(MIGRATIONS)
