@@ -232,11 +232,9 @@ def test_bad_options(write, more, said):
         run(write("t.yaml", TASK), "--resources", write("r.yaml", RESOURCES), *more)
 
 
-def test_a_task_file_is_needed_and_may_still_come_by_its_former_option(write):
+def test_a_task_file_is_needed(write):
     with pytest.raises(UserError, match="a task file must be named: penstock select FILE"):
         run("--resources", write("r.yaml", RESOURCES))
-    done = run("--task", write("t.yaml", TASK), "--resources", write("r.yaml", RESOURCES))
-    assert done.exit_code == 0 and done.stderr.startswith("penstock: --task is called FILE now")
 
 
 def test_an_affinity_of_ones_own(write, monkeypatch):
