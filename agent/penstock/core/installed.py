@@ -6,15 +6,15 @@ methods what it contributes there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 from penstock.core.extensions import POINTS, ExtensionPoint
 from penstock.core.parts import Operation, Part
 from penstock.errors import ConfigError
-from penstock.host.distributions import beside, loaded
+from penstock.host.distributions import InstalledDistribution, beside, loaded
 
-__all__ = ["beside_own", "extension_points", "installed_parts", "with_parts"]
+__all__ = ["beside_own", "each_part", "extension_points", "installed_parts", "with_parts"]
 
 
 @cache
@@ -24,21 +24,34 @@ def installed_parts() -> tuple[type[Part], ...]:
     Raises ConfigError for one that may not be taken in (`InstalledDistribution.why_not`), or cannot be loaded.
     """
     found: list[type[Part]] = []
-    for one in beside():
-        if not one.part:
-            continue
-        if why := one.why_not():
-            raise ConfigError(f"{one.file}: the part of {one.name} is not taken in: {why}")
-        try:
-            part = loaded(one.part)
-        except Exception as error:
-            raise ConfigError(f"{one.file}: the part {one.part} cannot be loaded: {error!r}") from error
-        if not (isinstance(part, type) and issubclass(part, Part) and part.name):
-            raise ConfigError(f"{one.file}: {one.part} is no part: a class that is a `Part`, with a `name`")
-        if part.name in (other.name for other in found):
-            raise ConfigError(f"{one.file}: there is another part {part.name!r}")
+    for one, part in each_part():
+        if isinstance(part, str):
+            raise ConfigError(f"{one.file}: {part}")
         found.append(part)
     return tuple(found)
+
+
+def each_part() -> Iterator[tuple[InstalledDistribution, type[Part] | str]]:
+    """Each distribution that brings a part, with its class, or with why that is not taken in: for `doctor`."""
+    names: set[str] = set()
+    for one in beside():
+        if one.part:
+            part = _taken(one, names)
+            if not isinstance(part, str):
+                names.add(part.name)
+            yield one, part
+
+
+def _taken(one: InstalledDistribution, names: Collection[str]) -> type[Part] | str:
+    if why := one.why_not():
+        return f"the part of {one.name} is not taken in: {why}"
+    try:
+        part = loaded(one.part)
+    except Exception as error:
+        return f"the part {one.part} cannot be loaded: {error!r}"
+    if not (isinstance(part, type) and issubclass(part, Part) and part.name):
+        return f"{one.part} is no part: a class that is a `Part`, with a `name`"
+    return f"there is another part {part.name!r}" if part.name in names else part
 
 
 def beside_own(own: Iterable[type[Part]]) -> list[type[Part]]:

@@ -83,12 +83,13 @@ class RestSpoken:
 @dataclass(frozen=True, slots=True)
 class PartSeen:
     """A distribution with a part of the agent: its name, its version, the file that says what it brings, and why the
-    agent does not take it in ("": it does)."""
+    agent does not take it in ("": it does). `unasked`: why its checks could not be made ("": they were)."""
 
     distribution: str
     version: str
     file: str
     why_not: str = ""
+    unasked: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from penstock.admin.doctor.host import check_host
 from penstock.admin.doctor.mpi import check_mpi
 from penstock.admin.doctor.site import check_site
 from penstock.config import Config
-from penstock.core.findings import Finding, Level, Trouble
+from penstock.core.findings import Finding, Level, Trouble, unknown
 from penstock.values.beside import MESSAGES, PLANNING, POOL
 
 __all__ = ["FEATURES", "DoctorReport", "Feature", "FeatureOutcome", "Spec", "examine"]
@@ -247,11 +247,14 @@ def examine(facts: SiteFacts) -> DoctorReport:
     """Make every check, and say what follows."""
     found = (*check_host(facts), *check_site(facts), *check_mpi(facts))
     checks = {finding.check: finding for finding in found}
-    there = () if isinstance(facts.parts, Trouble) else [one.distribution for one in facts.parts]
+    parts = () if isinstance(facts.parts, Trouble) else facts.parts
+    there = {one.distribution: one.why_not or one.unasked for one in parts}
     features: dict[str, Feature] = {}
     for spec in FEATURES:
-        # Of a part that is not taken in nothing was looked at, and `parts` says why.
-        if not spec.comes_with or (spec.comes_with in there and checks.keys() >= {*spec.needs}):
+        if not spec.comes_with or spec.comes_with in there:
+            for name in (*spec.needs, *spec.helps):
+                if name not in checks:  # it is of a part that is refused, or has failed
+                    checks[name] = unknown(name, f"not asked: {there.get(spec.comes_with)}")
             features[spec.id] = _judge(spec, checks, features, facts)
     return DoctorReport(checks, tuple(features.values()))
 

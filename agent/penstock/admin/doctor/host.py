@@ -277,6 +277,8 @@ def _parts(facts: SiteFacts) -> Finding:
     refused = [f"{one.distribution} ({one.file}): {one.why_not}" for one in facts.parts if one.why_not]
     if refused:
         return failed("parts", "; ".join(refused), "the agent does not start before that is mended, or uninstalled")
+    if unasked := [f"{one.distribution}: {one.unasked}" for one in facts.parts if one.unasked]:
+        return note("parts", "; ".join(unasked), "ask who made it; the agent takes it in all the same")
     told = [f"{one.distribution} {one.version} ({one.file})" for one in facts.parts]
     return fine("parts", ", ".join(told) or "none is installed beside the core")
 

@@ -26,10 +26,9 @@ from penstock.config import Config, config_of, find, load
 from penstock.core.extensions import POLICIES
 from penstock.core.findings import Finding, Folder, Trouble
 from penstock.core.folders import folder_at
-from penstock.core.installed import installed_parts
+from penstock.core.installed import each_part
 from penstock.core.off import off_in
 from penstock.errors import AgentUnavailable, ConfigError, NotPermitted, PenstockError, StoreError
-from penstock.host.distributions import beside
 from penstock.host.listening import bare
 from penstock.host.logins import login
 from penstock.ipc.address import advertised_host
@@ -66,6 +65,7 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
     known = asyncio.run(ask_slurm(config, limit))
     known["seconds"] = time.monotonic() - started
     state_folder = config.agent.state_dir
+    parts = tried(lambda: _parts(config, limit))
     return SiteFacts(
         config=config,
         config_path=str(path or ""),
@@ -86,8 +86,8 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
         mpi=_mpi(limit),
         probe=_probe() if with_mpi else None,
         services=_services(limit),
-        parts=tried(_parts),
-        part_findings=_or(tried(lambda: _part_findings(config, limit)), ()),
+        parts=parts if isinstance(parts, Trouble) else parts[0],
+        part_findings=() if isinstance(parts, Trouble) else parts[1],
         **known,  # type: ignore[arg-type]
     )
 
@@ -113,15 +113,22 @@ def _within(limit: float, call: Callable[[], T]) -> T | Trouble:
     return found[0] if found else Trouble(f"no answer within {limit:g} s")
 
 
-def _parts() -> tuple[PartSeen, ...]:
-    return tuple(PartSeen(one.name, one.version, str(one.file), one.why_not()) for one in beside() if one.part)
+def _parts(config: Config, limit: float) -> tuple[tuple[PartSeen, ...], tuple[Finding, ...]]:
+    """The parts, and what they find of what is theirs: one that is refused, or fails, is asked no further."""
 
-
-def _part_findings(config: Config, limit: float) -> tuple[Finding, ...]:
     def within(call: Callable[[], T]) -> T | Trouble:
         return _within(limit, call)
 
-    return tuple(finding for part in installed_parts() for finding in part.checks(config, within))
+    parts: list[PartSeen] = []
+    found: list[Finding] = []
+    for one, part in each_part():
+        why, unasked = (part, "") if isinstance(part, str) else ("", "")
+        try:
+            found.extend([] if isinstance(part, str) else part.checks(config, within))
+        except Exception as error:
+            unasked = f"its checks have failed: {error!r}"
+        parts.append(PartSeen(one.name, one.version, str(one.file), why, unasked))
+    return tuple(parts), tuple(found)
 
 
 def _trouble(call: Callable[[], object]) -> Trouble | None:

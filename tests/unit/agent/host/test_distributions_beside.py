@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock import __version__
+from penstock.admin.doctor.reader import _parts
 from penstock.cli import cli
 from penstock.cli.table import commands, missing
 from penstock.config import config_of
@@ -137,6 +138,44 @@ def test_what_is_no_part_is_refused(folder, part, why):
     file = put(folder, part=part)
     with pytest.raises(ConfigError, match=f"^{file}: .*{why}"):
         installed_parts()
+
+
+CHECKED = """
+from penstock.core.findings import fine
+from penstock.core.parts import Part
+
+class Theirs(Part):
+    name = "again"
+
+    @staticmethod
+    def checks(config, within):
+        yield fine("again", "all is well")
+        CHECKS
+"""
+
+
+@pytest.mark.parametrize(
+    ("needs", "part", "why"),
+    [
+        ("penstock", "", "the part of theirs is not taken in: theirs 1.5 does not ask for `penstock=="),
+        (None, "", "the part theirs.part:Theirs cannot be loaded: AttributeError"),
+        (None, "Theirs = 3", "theirs.part:Theirs is no part"),
+    ],
+)
+def test_doctor_says_which_part_is_refused_and_asks_the_others(folder, needs, part, why):
+    put(folder, part=part, needs=needs)
+    again = TOLD | {"distribution": "again", "part": "again.part:Theirs"}
+    put(folder, again, "again", CHECKED.replace("CHECKS", ""))
+    seen, found = _parts(config_of({}), 1.0)
+    assert [(one.distribution, why in one.why_not) for one in seen] == [("again", False), ("theirs", True)]
+    assert [finding.check for finding in found] == ["again"]
+
+
+def test_checks_of_a_part_that_fail_are_those_of_that_part(folder):
+    put(folder, part=CHECKED.replace("CHECKS", "raise RuntimeError('oh')"))
+    (seen,), found = _parts(config_of({}), 1.0)
+    assert (seen.why_not, seen.unasked) == ("", "its checks have failed: RuntimeError('oh')")
+    assert [finding.check for finding in found] == ["again"]
 
 
 def test_two_parts_of_one_name_are_refused(folder):

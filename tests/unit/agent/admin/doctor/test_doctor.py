@@ -155,6 +155,24 @@ def test_a_part_that_is_not_taken_in_is_why_no_agent_starts(parts):
     assert not examine(facts).healthy
 
 
+def test_what_a_part_that_is_not_taken_in_would_have_checked_is_unknown():
+    planning = PartSeen("penstock-planning", "1.0", "/srv/planning.json", "it cannot be loaded")
+    facts = replace(IDEAL, parts=(IDEAL.parts[0], planning), part_findings=IDEAL.part_findings[:2])
+    found = examine(facts).checks["request-key"]
+    assert (found.level, found.seen) == (Level.UNKNOWN, "not asked: it cannot be loaded")
+    assert feature(facts, "hold-request").outcome is FeatureOutcome.UNKNOWN
+    assert feature(facts, "pool").outcome is FeatureOutcome.WORKS
+
+
+def test_a_part_whose_checks_fail_is_named_and_the_agent_starts():
+    pool = replace(IDEAL.parts[0], unasked="RuntimeError('oh')")
+    facts = replace(IDEAL, parts=(pool, IDEAL.parts[1]), part_findings=IDEAL.part_findings[2:])
+    assert examine(facts).checks["parts"].level is Level.NOTE
+    assert "penstock-pool: RuntimeError('oh')" in examine(facts).checks["parts"].seen
+    assert examine(facts).checks["pool-folder"].seen == "not asked: RuntimeError('oh')"
+    assert feature(facts, "agent").outcome is FeatureOutcome.LIMITED
+
+
 def test_no_slurm_at_all():
     away = Trouble("not asked, as slurmctld did not answer", asked=False)
     facts = replace(
