@@ -61,7 +61,7 @@ class RestExtension(Protocol):
 def make_backend(config: Config) -> Backend:
     """The backend that the configuration names. Raises ConfigError."""
     connect: Callable[[Config], Backend] = BACKENDS.load(config.slurm.backend)
-    return connect(config)
+    return BACKENDS.whole(config.slurm.backend, connect(config))
 
 
 def cli(config: Config) -> Backend:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from penstock.errors import ConfigError, UserError
 
@@ -28,6 +28,8 @@ __all__ = [
     "STRATEGIES",
     "ExtensionPoint",
 ]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class ExtensionPoint:
     """What a name that is not there is: a fault of the configuration, or of what the user has typed."""
     chosen: str = ""
     """For the manual: the keys and options by which people choose one, where `key` is not all of that."""
+    protocols: tuple[str, ...] = ()
+    """Where the Protocols are (`module:attribute`) of which one of them has to have all methods and attributes."""
 
     def found(self) -> dict[str, EntryPoint]:
         """All that are there by name, those that come with Penstock first."""
@@ -65,17 +69,40 @@ class ExtensionPoint:
         except Exception as e:
             raise self.broken(name, e) from e
 
-    def make(self, name: str, /, **settings: Any) -> Any:  # noqa: ANN401
-        """What its class or function makes of these settings, which most have none of. Raises like `load`."""
-        made = self.load(name)
+    def make(self, name: str, /, *values: Any, **settings: Any) -> Any:  # noqa: ANN401
+        """What its class or function makes of these values and settings, which most have none of. Raises like `load`,
+        and ConfigError for what lacks a method."""
+        kind = self.load(name)
         try:
-            return made(**settings)
+            made = kind(*values, **settings)
         except Exception as e:
             raise self.broken(name, e) from e
+        return self.whole(name, made)
+
+    def whole(self, name: str, made: T) -> T:
+        """The same. Raises ConfigError where it is not all that is asked of one of this kind."""
+        asked = [EntryPoint(place, place, self.group).load() for place in self.protocols]
+        lacks = [sorted(each for each in _members(one) if not _has(made, each, one)) for one in asked]
+        if lacks and all(lacks):
+            missing = ", or ".join(", ".join(f"`{each}`" for each in each_of) for each_of in lacks)
+            raise ConfigError(f"{self.key}: the {self.noun} {name!r} lacks what it must have: {missing}")
+        return made
 
     def broken(self, name: str, error: Exception) -> ConfigError:
         """The error for an extension that does not do what it must."""
         return ConfigError(f"{self.key}: the {self.noun} {name!r} cannot be loaded: {error!r}")
+
+
+def _members(protocol: type) -> set[str]:
+    """The names of its methods and attributes."""
+    every = (name for one in protocol.__mro__ for name in (*vars(one), *vars(one).get("__annotations__", ())))
+    return {name for name in every if not name.startswith("_")}
+
+
+def _has(made: object, name: str, protocol: type) -> bool:
+    """Whether it has that attribute; of a method, one that can be called."""
+    found = getattr(made, name, None)
+    return callable(found) if callable(getattr(protocol, name, None)) else hasattr(made, name)
 
 
 POLICIES: Final = ExtensionPoint(
@@ -91,6 +118,7 @@ POLICIES: Final = ExtensionPoint(
         "throughput": "penstock_plugins.throughput:Throughput",
         "wide": "penstock_plugins.wide:WideOptimization",
     },
+    protocols=("penstock.api:ResizePolicy", "penstock.api:JointPolicy"),
 )
 STRATEGIES: Final = ExtensionPoint(
     "penstock.strategies",
@@ -111,6 +139,7 @@ STRATEGIES: Final = ExtensionPoint(
     },
     UserError,
     "`workflows.strategy`, `--strategy`",
+    ("penstock.workflow.strategy:Strategy",),
 )
 BACKENDS: Final = ExtensionPoint(
     "penstock.backends",
@@ -122,6 +151,7 @@ BACKENDS: Final = ExtensionPoint(
         "pyslurm": "penstock.core.backends:pyslurm",
         "rest": "penstock.core.backends:rest",
     },
+    protocols=("penstock.slurm.base:Backend",),
 )
 
 POINTS: Final = (POLICIES, STRATEGIES, BACKENDS)

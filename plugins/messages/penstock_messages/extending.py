@@ -17,4 +17,5 @@ CHANNELS: Final = ExtensionPoint(
         "webhook": "penstock_messages.channels:Webhook",
         "command": "penstock_messages.channels:Command",
     },
+    protocols=("penstock_messages.channels:Channel",),
 )

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["AFFINITIES", "PRICING", "pricing_rules"]
 
 PRICING: Final = ExtensionPoint(
-    "penstock.pricing", "pricing", "`provision.pricing`", {"paper": "penstock_planning.plan.pricing:PaperPricing"}
+    "penstock.pricing",
+    "pricing",
+    "`provision.pricing`",
+    {"paper": "penstock_planning.plan.pricing:PaperPricing"},
+    protocols=("penstock_planning.plan.pricing:Pricing",),
 )
 AFFINITIES: Final = ExtensionPoint(
     "penstock.affinity",
@@ -28,10 +32,12 @@ AFFINITIES: Final = ExtensionPoint(
     },
     UserError,
     "`penstock select --metric`",
+    ("penstock_planning.select.ranking:Affinity",),
 )
 
 
 def pricing_rules(config: Config) -> Callable[[float], Pricing]:
     """The site's rules, made from what a node costs for a second. ConfigError if they are not installed, or broken."""
+    PRICING.make(config.provision.pricing, 1.0)  # what lacks a method is refused before it is needed
     rules: Callable[[float], Pricing] = PRICING.load(config.provision.pricing)
     return rules

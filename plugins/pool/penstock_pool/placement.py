@@ -21,7 +21,11 @@ from penstock_pool.model import PoolMember, PoolTask
 __all__ = ["PLACEMENTS", "Load", "MemberRoom", "Pack", "PoolPlacement", "TaskGroup", "TaskShape", "shape_of"]
 
 PLACEMENTS: Final = ExtensionPoint(
-    "penstock.placement", "placement", "`pool.placement`", {"pack": "penstock_pool.placement:Pack"}
+    "penstock.placement",
+    "placement",
+    "`pool.placement`",
+    {"pack": "penstock_pool.placement:Pack"},
+    protocols=("penstock_pool.placement:PoolPlacement",),
 )
 _FUZZ: Final = 1e-9
 

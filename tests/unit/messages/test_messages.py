@@ -593,8 +593,8 @@ def test_the_commands_know_such_a_channel_by_its_name(tmp_path):
     [
         ("diary", {"file": "here"}, "'diary' cannot be loaded: ValueError('a diary has an absolute path')"),
         ("diary", {"fiel": "/here"}, "unexpected keyword argument 'fiel'"),
-        ("mute", {}, "it must have `name` ('mute'), `takes` and `deliver`"),
-        ("other", {"file": "/here"}, "it must have `name` ('other'), `takes` and `deliver`"),
+        ("mute", {}, "the channel 'mute' lacks what it must have: `deliver`"),
+        ("other", {"file": "/here"}, "its `name` must be 'other'"),
         ("diray", {}, "no channel 'diray' is installed (installed: mail, webhook, command, diary, mute, other)"),
         ("webhook", {"path": "/x"}, "'webhook' comes with Penstock: set `messages.webhook` instead"),
     ],

@@ -41,6 +41,7 @@ __all__ = ["Decider", "due_back"]
 
 _log = get_logger(__name__)
 _GOOD_FOR = 60.0
+_SAID = 300  # characters of what a policy raises that are kept
 _SPARE = 10.0  # seconds, until the agent looks and the program asks
 
 
@@ -69,6 +70,7 @@ class Decider(WithTools):
         self._gres: dict[int, bool] = {}
         self._ways: dict[int, Way | None] = {}
         self._joint: Mapping[int, ResizeVerdict] = {}
+        self._failure: Reason | None = None  # of a policy that decides jointly
         self._held: set[int] = set()
         self._leftover: Leftover | None = None
 
@@ -83,16 +85,16 @@ class Decider(WithTools):
 
     def begin(self, jobs: Mapping[int, Job], shown: Snapshot) -> None:
         """Before `decide` is called for these running jobs in a pass: a policy that decides jointly does so now."""
-        self._joint = {}
+        self._joint, self._failure = {}, None
         policy, limits, now = self._settings.policy, self._settings.limits, self._clock.now()
         if not is_joint(policy) or self._registry.outdates(shown.taken_at):
             return
         running = [self._registry.jobs[number] for number, job in jobs.items() if job.partition in shown.partitions]
         known = [me for me in running if not _odd(me)]
         try:
-            self._joint = policy.decide_all([me.offer_now(limits, now) for me in known], shown)
-        except Exception:
-            _log.exception("the policy failed", policy=policy.name)
+            self._joint = dict(policy.decide_all([me.offer_now(limits, now) for me in known], shown))
+        except Exception as error:
+            self._failure = self._failed(error)
 
     def held(self, job: Job) -> Reason | None:
         """Why the job is left alone for now."""
@@ -124,8 +126,8 @@ class Decider(WithTools):
             return kept
         me = self._registry.jobs[job.id]
         wish = await self._wish(me, job, snapshot, shown, now)
-        if wish is None:
-            return None
+        if wish is None or isinstance(wish, Decision):
+            return wish
         if wish.decision.verb is not Verb.NOTHING and me.phase is ResizePhase.IDLE:
             fitting = await self._fitting(me, job, wish, snapshot)
             if isinstance(fitting, Decision):
@@ -161,15 +163,16 @@ class Decider(WithTools):
 
     async def _wish(
         self, me: MalleableJob, job: Job, snapshot: Snapshot, shown: Snapshot, now: float
-    ) -> _ResizeWish | None:
-        """What the job is to become by what it must give back, has announced, or by the policy, within its bounds."""
+    ) -> _ResizeWish | Decision | None:
+        """What the job is to become by what it must give back, has announced, or by the policy, within its bounds; or
+        the decision that it is left alone, as the policy has failed."""
         limits, policy = self._settings.limits, self._settings.policy
         said = announce.due(me, await self._lead(me, job), limits, now) if me.phase is ResizePhase.IDLE else None
         due = due_back(me, now)
         verdict = due or (said.verdict if said else self._verdict(me, job, shown))
         said = None if due else said
-        if verdict is None:
-            return None
+        if verdict is None or isinstance(verdict, Decision):
+            return verdict
         cost, partition = self._registry.cost(limits.cost), snapshot.partitions[job.partition]
         bounds = ResizeBounds(now, cost, *self._allowed(), partition, speeds=measured_by(policy, job))
         allowed = bounded(me, job, verdict.size, bounds)
@@ -240,11 +243,22 @@ class Decider(WithTools):
         self._registry.put(after)
         return replace(decision, details={"size": wish.size})
 
-    def _verdict(self, me: MalleableJob, job: Job, shown: Snapshot) -> ResizeVerdict | None:
-        policy = self._settings.policy
-        if is_joint(policy):
-            return self._joint.get(job.id)
-        return cast(ResizePolicy, policy).decide(me.told, job, shown)
+    def _verdict(self, me: MalleableJob, job: Job, shown: Snapshot) -> ResizeVerdict | Decision | None:
+        policy, failure = self._settings.policy, self._failure
+        joint = is_joint(policy)
+        try:
+            found = self._joint.get(job.id) if joint else cast(ResizePolicy, policy).decide(me.told, job, shown)
+            if not isinstance(found, ResizeVerdict) and not (joint and found is None):
+                raise TypeError(f"it gave {found!r} in place of a ResizeVerdict")
+        except Exception as error:
+            failure = self._failed(error)
+        return found if failure is None else Decision(Verb.HOLD, f"job {job.id}", (failure,))
+
+    def _failed(self, error: Exception) -> Reason:
+        """What there is to say of the failure, which is logged."""
+        name = self._settings.policy.name
+        _log.error("the policy failed", policy=name, exc_info=error)
+        return Reason("policy-failed", f"the policy {name} has failed: {type(error).__name__}: {str(error)[:_SAID]}")
 
     def forget(self, job: int) -> None:
         """The job is over, or has announced something else."""

@@ -14,6 +14,7 @@ from penstock.resize.running.words import ResizePhase
 from penstock.workflow.phases import RunPhase
 from penstock_lab.agent_world import APP, SITE, START, WAYS, Killed, Program, World, chain, settled, the_phase, virtual
 from penstock_lab.mock.codec import CHANGING
+from penstock_plugins.noop import Noop
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 
@@ -347,6 +348,43 @@ async def test_a_policy_that_fails_for_one_job_holds_up_no_other(tmp_path, way):
 
     world.malleables.settings.policy = FailsForTheFirst()
     await world.until(lambda: second.sizes[-1] > 2, seconds=100)
+    said = world.store.decisions.of(f"job {first.job}")[-1]
+    text = "the policy fails-for-the-first has failed: KeyError: 'main'"
+    assert (said["verb"], said["reasons"]) == ("hold", [["policy-failed", text]])
+
+
+@virtual
+async def test_a_policy_for_all_that_fails_or_gives_what_is_no_verdict_is_told_of_each_job(tmp_path):
+    world = World(tmp_path)
+    await world.boot()
+    program = await world.malleable(seconds=3000)
+
+    def last():
+        return [{"verb": ""}, *world.store.decisions.of(f"job {program.job}")][-1]
+
+    class Fails:
+        name = "fails"
+
+        def decide_all(self, offers, snapshot):
+            raise ValueError("oh")
+
+    class Forgets:
+        name = "forgets"
+
+        def decide(self, offer, job, snapshot):
+            "It forgets to return anything."
+
+    texts = []
+    for policy in (Fails(), Forgets()):
+        world.malleables.settings.policy = policy
+        await world.until(lambda: last()["verb"] == "hold", seconds=100)
+        texts += last()["reasons"]
+        world.malleables.settings.policy = Noop()
+        await world.until(lambda: last()["verb"] == "nothing", seconds=100)
+    assert texts == [
+        ["policy-failed", "the policy fails has failed: ValueError: oh"],
+        ["policy-failed", "the policy forgets has failed: TypeError: it gave None in place of a ResizeVerdict"],
+    ]
 
 
 @virtual
