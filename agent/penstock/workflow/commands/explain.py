@@ -33,7 +33,8 @@ def explain(subject: str, as_json: bool) -> None:
 
     SUBJECT is a job number (of a task of an array 41_2), wN for workflow N, the name of a workflow, either of these
     with /STAGE for one of its stages, hold:N, bag:N, pool:NAME, or agent. Of several workflows of one name it is the
-    newest. Of what is not there it says so, and ends with 5.
+    newest. Of what is not there it says so, and ends with 5. What a part that a site has added decides is told by the
+    part's name, or NAME/..., to the agent's user, root and Slurm's operators.
     """
     config = load()
     note, known = "", True
@@ -121,6 +122,13 @@ def _is_pool(config: Config, name: str) -> bool:
     return any(place.name == name for place in pool_places(config))
 
 
+def _by_a_part(config: Config, subject: str) -> bool:
+    """Whether something was decided about this as it stands, which the caller may see. No part is loaded for it."""
+    with suppress(NotPermitted):
+        return bool(_decided(config, subject))
+    return False
+
+
 def _workflow(config: Config, subject: str) -> tuple[str, str, bool]:
     """What the decisions about a workflow, or a stage of it, are kept under, what there is to say of the choice, and
     whether it is known.
@@ -143,10 +151,13 @@ def _workflow(config: Config, subject: str) -> tuple[str, str, bool]:
             mine.stage(stage)
         return called, "", mine is not None or silent is not None  # then it cannot be said
     same = [run for run in runs if which in (run.name, run.flow)]
+    if not same and silent is None and _by_a_part(config, subject):
+        return subject, "", True
     if not same:
         raise silent or UserError(
             "SUBJECT must be a job number such as 1234, w3 for workflow 3, the name of a workflow such as mosaic, one "
-            f"of its stages such as mosaic/merge, hold:2, bag:2, pool:main, or agent, not {subject!r}"
+            f"of its stages such as mosaic/merge, hold:2, bag:2, pool:main, agent, or what a part that the site has added "
+            f"decides about, not {subject!r}"
         )
     run = find(same, which)
     called = f"workflow {run.label}"

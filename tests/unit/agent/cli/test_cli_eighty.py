@@ -81,13 +81,16 @@ def said(tmp_path, monkeypatch):
     }
     decisions = {
         "workflow 7/call": [{"at": AT + 1, "verb": "submit", "subject": "workflow 7/call", "reasons": [["x", "now"]]}],
+        "patience": [
+            {"at": AT + 2, "verb": "nothing", "subject": "patience/14", "reasons": [["x", "still 3"]], "details": {}}
+        ],
         "job 50": [{"at": AT + 9, "verb": "resize", "subject": "job 50", "reasons": [["x", "two nodes are idle"]]}],
     }
 
     def ask(_config, op, arguments=None, **_more):
         if op == "status":
             return answer
-        if arguments["subject"] == "job 43":  # another's
+        if arguments["subject"] in ("job 43", "secret"):  # another's
             raise NotPermitted("only the agent's own user, root, or an operator of Slurm may ask for this")
         return decisions.get(arguments["subject"], [])
 
@@ -162,6 +165,12 @@ def test_explain_a_job(said):
     assert said("explain", "38") == "Nothing was decided about job 38."
 
 
+def test_explain_what_a_part_has_decided(said):
+    """A part that is installed beside the core: its name, or NAME/..., is the subject as it stands."""
+    assert said("explain", "patience") == "14:13:22  patience/14  nothing: still 3"
+    assert json.loads(said("explain", "patience", "--json"))["subject"] == "patience"
+
+
 @pytest.mark.parametrize("number", ["43", "99", "99_1", "41_3"])
 def test_of_a_job_that_is_not_there_or_anothers_nothing_is_known(said, number):
     """One who is no operator is not told which of both it is."""
@@ -180,6 +189,7 @@ def test_of_a_job_that_is_not_there_or_anothers_nothing_is_known(said, number):
         ("hold:9", 5, "nothing is known of hold 9"),
         ("bag:9", 5, "nothing is known of bag 9"),
         ("pool:none", 5, "nothing is known of pool none"),
+        ("secret", 2, "SUBJECT must be a job number such as 1234, w3 for workflow 3"),
         ("nothing", 2, "SUBJECT must be a job number such as 1234, w3 for workflow 3"),
     ],
 )

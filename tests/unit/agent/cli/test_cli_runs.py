@@ -204,6 +204,16 @@ def test_of_several_of_one_name_the_newest_is_explained_and_that_is_said(place):
     assert "workflow 8 is the newest of 2 of the name w" in told
 
 
+def test_what_a_part_has_decided_is_explained_by_its_name_also_without_an_agent(place, monkeypatch):
+    monkeypatch.setattr("penstock.core.installed.loaded", None)  # no part is loaded for it
+    decided(place, "patience/monday", "patience/tuesday", "impatience")
+    assert [line.split()[1] for line in run("explain", "patience").splitlines()] == [
+        "patience/monday",
+        "patience/tuesday",
+    ]
+    assert "about patience/monday" in run("explain", "patience/monday")
+
+
 def test_what_cannot_be_explained(place):
     assert "SUBJECT must be a job number such as 1234" in run("explain", "nothing", code=2)
     assert run("explain", "w/x", code=5) == "workflow 7 has no stage 'x' (stages: a, b, c)"
