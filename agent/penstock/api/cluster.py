@@ -248,7 +248,7 @@ class Snapshot:
     def idle_nodes(self, partition: str | None = None) -> tuple[str, ...]:
         """Usable nodes that no job holds or has yet to clear, in the partition if one is named, sorted by name.
 
-        Slurm starts jobs on all of them. On those that are `asleep` nothing runs before they are awake.
+        Slurm starts jobs on all; on those `asleep` nothing runs before they wake. KeyError: no such partition.
         """
         if partition not in self._idle:
             busy = self.busy_nodes()

@@ -42,7 +42,8 @@ class Controller(Protocol):
     """One concern of the agent: compares what should be with what is, and takes at most one step per subject."""
 
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
-        """Act on a usable snapshot; the decisions taken, with their reasons."""
+        """Act on a usable snapshot; the decisions taken, with their reasons. One is dropped where its verb and its
+        reasons' codes are those of the last one of that subject, even if the text differs (docs/parts.md)."""
         ...
 
     def next_wake(self, now: float) -> float | None:

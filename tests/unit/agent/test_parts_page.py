@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 import tomllib
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from doc_pages import DOCS, blocks
+from doc_pages import DOCS, blocks, outside_blocks
 from factories import make_job, make_snapshot
 
 from penstock import __version__
+from penstock.admin.doctor.slurm_reader import tried
 from penstock.app import App, check
 from penstock.cli import cli
+from penstock.cli.table import _OWN
 from penstock.config import config_of
-from penstock.core.findings import Level
+from penstock.core.findings import Level, failed, fine, note, unknown
 from penstock.core.installed import installed_parts
 from penstock.core.parts import Part
 from penstock.errors import NotPermitted
@@ -82,11 +87,41 @@ def test_its_command_is_one_of_penstocks(monkeypatch):
     assert runner.invoke(cli, ["longest"]).output == "job 8 has waited 400 s\n"
 
 
-def test_doctor_makes_its_check(part):
-    (found,) = part.checks(config_of({"agent": {"serve": "all"}}), None)
+def test_doctor_makes_its_check(part, monkeypatch):
+    def within(call):
+        return tried(call)
+
+    (found,) = part.checks(config_of({}), within)
+    assert (found.check, found.level) == ("longest", Level.UNKNOWN) and "no agent answers" in found.seen
+    monkeypatch.setattr(sys.modules[part.__module__], "ask_agent", lambda _config, _op: {"pid": 1})
+    (found,) = part.checks(config_of({"agent": {"serve": "all"}}), within)
     assert (found.check, found.level) == ("longest", Level.OK)
-    (found,) = part.checks(config_of({}), None)
+    (found,) = part.checks(config_of({}), within)
     assert found.level is Level.NOTE
+
+
+def test_what_it_remembers_outlives_the_years():
+    (code,) = (block.text for block in blocks(PAGE) if block.language == "python" and "facts" in block.text)
+    store, job = Store(":memory:"), make_job(7)
+    this = SimpleNamespace(_site=SimpleNamespace(store=store))
+    exec(code, {"self": this, "job": job})
+    exec(code, {"self": this, "job": replace(job, id=8)})
+    store.prune(1e12)
+    assert store.facts.get("longest.told") == "8"
+
+
+def test_it_names_the_headings_under_which_a_command_can_be_shown():
+    text = " ".join(outside_blocks(PAGE).split())
+    said = re.search(r"Penstock's headings are (.*?): another one", text)
+    assert said and re.findall(r"`([^`]+)`", said[1]) == [*_OWN]
+
+
+def test_it_says_what_a_newcomer_does_not_guess():
+    text = " ".join(outside_blocks(PAGE).split())
+    for said in ("`Verb.NOTHING`", "`next_wake`", "put the day into the subject", "does not begin with `PENSTOCK_`"):
+        assert said in text
+    for one in (fine, note, failed, unknown):
+        assert f"`{one.__name__}`" in text
 
 
 def test_the_file_says_what_the_page_says():
