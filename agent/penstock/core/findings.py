@@ -59,18 +59,20 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was seen, and if not all is well: what would change it, and what that costs."""
+    """What was seen, and if not all is well: what would change it, and what that costs. `outside`: a part that does not
+    come with Penstock has found it."""
 
     check: str
     level: Level
     seen: str
     change: str = ""
     cost: str = ""
+    outside: bool = False
 
     @property
     def docs(self) -> str:
-        """Where the check is explained."""
-        return f"{_PAGE}#{self.check}"
+        """Where the check is explained; "": Penstock's pages know nothing of it."""
+        return "" if self.outside else f"{_PAGE}#{self.check}"
 
 
 def fine(check: str, seen: str) -> Finding:

@@ -64,6 +64,11 @@ class InstalledDistribution:
     answers: str = ""
 
     @property
+    def own(self) -> bool:
+        """Whether it is one of Penstock's own."""
+        return self.name in _OWN
+
+    @property
     def version(self) -> str:
         """The installed version; "" where pip knows of none."""
         from importlib.metadata import PackageNotFoundError, version  # slow to load

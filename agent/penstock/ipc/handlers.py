@@ -118,7 +118,8 @@ class LocalDoor:
             operation = self._operations[op]
         except (ValueError, KeyError, TypeError, RecursionError) as e:
             known = ", ".join(sorted(self._operations))
-            raise UserError(f"not a request of this agent (operations: {known})") from e
+            anew = "if a part was installed since the agent started, start it anew"
+            raise UserError(f"not a request of this agent (operations: {known}); {anew}") from e
         if often and op not in _OFTEN:  # JSON lets a key stand twice, and the last one counts
             raise UserError("op: is there twice")
         if self._audit is None:

@@ -6,7 +6,7 @@ comes with a note), does not work if a needed one failed, and is unknown if one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -231,10 +231,11 @@ class DoctorReport:
         return all(f.outcome in (FeatureOutcome.WORKS, FeatureOutcome.LIMITED) for f in self.features if f.wanted)
 
     @property
-    def worth_telling(self) -> frozenset[str]:
-        """The checks that limit what somebody may miss."""
+    def worth_telling(self) -> Set[str]:
+        """The checks that limit what somebody may miss, and what a part of the site's own finds, which no feature names."""
         told = [feature for feature in self.features if feature.wanted or not feature.spec.extra]
-        return frozenset(check for feature in told for check in feature.because)
+        theirs = {name for name, found in self.checks.items() if found.outside and found.level is not Level.OK}
+        return theirs.union(check for feature in told for check in feature.because)
 
     @property
     def blocking(self) -> frozenset[str]:

@@ -124,7 +124,8 @@ def _parts(config: Config, limit: float) -> tuple[tuple[PartSeen, ...], tuple[Fi
     for one, part in each_part():
         why, unasked = (part, "") if isinstance(part, str) else ("", "")
         try:
-            found.extend([] if isinstance(part, str) else part.checks(config, within))
+            made = () if isinstance(part, str) else part.checks(config, within)
+            found.extend(replace(each, outside=not one.own) for each in made)
         except Exception as error:
             unasked = f"its checks have failed: {error!r}"
         parts.append(PartSeen(one.name, one.version, str(one.file), why, unasked))

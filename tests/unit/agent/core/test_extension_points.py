@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from penstock_planning.broker.affinities import affinity_named
 
 from penstock.app import check
 from penstock.config import config_of
@@ -14,7 +15,6 @@ from penstock.core.installed import extension_points, installed_parts
 from penstock.core.parts import Part
 from penstock.errors import ConfigError
 from penstock.workflow.strategies.registry import strategy_named
-from penstock_planning.broker.affinities import affinity_named
 
 
 def test_the_installed_parts_add_theirs_to_those_of_the_core():

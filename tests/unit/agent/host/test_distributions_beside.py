@@ -168,7 +168,7 @@ def test_doctor_says_which_part_is_refused_and_asks_the_others(folder, needs, pa
     put(folder, again, "again", CHECKED.replace("CHECKS", ""))
     seen, found = _parts(config_of({}), 1.0)
     assert [(one.distribution, why in one.why_not) for one in seen] == [("again", False), ("theirs", True)]
-    assert [finding.check for finding in found] == ["again"]
+    assert [(finding.check, finding.outside) for finding in found] == [("again", True)]
 
 
 def test_checks_of_a_part_that_fail_are_those_of_that_part(folder):

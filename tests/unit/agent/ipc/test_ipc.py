@@ -80,6 +80,7 @@ def test_what_is_no_request_is_refused_and_the_connection_lives(tmp_path, line):
         reply = json.loads(await reader.readline())
         assert (reply["ok"], reply["error"]) == (False, "UserError")
         assert "operations: crash, echo, fail" in reply["message"]
+        assert reply["message"].endswith("; if a part was installed since the agent started, start it anew")
         writer.write(b'{"op": "echo", "text": 1}\n{"op": "echo", "text": 2}\n')
         assert [json.loads(await reader.readline())["result"]["said"] for _ in range(2)] == [1, 2]
         writer.close()

@@ -31,7 +31,7 @@ from penstock.admin.doctor.verdict import verdict
 from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Partition, SiteConfig
 from penstock.config import Config, config_of
 from penstock.console.output import json_text
-from penstock.core.findings import Folder, Level, Trouble, failed, fine
+from penstock.core.findings import Finding, Folder, Level, Trouble, failed, fine
 from penstock.host.filesystems import is_network, mount_of
 from places import PROJECT
 
@@ -162,6 +162,16 @@ def test_what_a_part_that_is_not_taken_in_would_have_checked_is_unknown():
     assert (found.level, found.seen) == (Level.UNKNOWN, "not asked: it cannot be loaded")
     assert feature(facts, "hold-request").outcome is FeatureOutcome.UNKNOWN
     assert feature(facts, "pool").outcome is FeatureOutcome.WORKS
+
+
+@pytest.mark.parametrize("level", Level)
+def test_what_a_part_of_the_sites_own_finds_is_told_and_leads_to_no_page(level):
+    """No feature of Penstock needs such a check."""
+    facts = replace(IDEAL, part_findings=(*IDEAL.part_findings, Finding("theirs", level, "so", outside=True)))
+    report = examine(facts)
+    assert ("theirs" in report.worth_telling) is (level is not Level.OK)
+    assert report.checks["theirs"].docs == "" and report.checks["queue"].docs == "docs/doctor.md#queue"
+    assert report.healthy
 
 
 def test_a_part_whose_checks_fail_is_named_and_the_agent_starts():
