@@ -62,8 +62,12 @@ class ExtensionPoint:
         """The class or function of that name. `error` where there is none, ConfigError where it cannot be loaded."""
         known = self.found()
         if name not in known:
+            import difflib  # slow to load
+
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
             there = f"installed: {', '.join(known)}" if known else "none is installed"
-            raise self.error(f"{self.key}: no {self.noun} {name!r} is installed ({there})")
+            raise self.error(f"{self.key}: no {self.noun} {name!r} is installed ({there}){hint}")
         try:
             return known[name].load()
         except Exception as e:

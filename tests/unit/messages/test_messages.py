@@ -605,7 +605,8 @@ def test_one_that_will_not_do_is_a_wrong_configuration_everywhere(tmp_path, name
         done = CliRunner().invoke(cli, ["config", "check"], env=environment)
         for error in (done.exception, refused(lambda: channels_of(config.messages)), refused(lambda: check(config))):
             assert isinstance(error, ConfigError) and said in str(error)
-            assert str(error).startswith("`messages.channels`: ")
+        assert str(done.exception).startswith(f"{environment['PENSTOCK_CONFIG']}:")
+        assert str(refused(lambda: check(config))).startswith("`messages.channels`: ")
 
 
 def refused(call) -> ConfigError:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 from pathlib import Path
+from typing import Final
 
 import click
 import yaml
 
-from penstock.config import find, load, origins, schema, values_of
+from penstock.config import DEFAULT, find, load, origins, schema, values_of
 from penstock.console.groups import CommandGroup
 from penstock.console.output import emit_json
+from penstock.errors import ConfigError
 from penstock.host import logs
 from penstock.ipc.client import ask_agent
 
 __all__ = ["agent", "config", "env"]
+
+_KEY: Final = re.compile(r"`(\w+)\.(\w+)")
+"""As an error begins that is about the value of a key."""
 
 
 @click.command()
@@ -51,8 +57,16 @@ def check(path: Path | None) -> None:
     """Say whether a configuration file is right (default: the one the agent would use)."""
     from penstock import app
 
-    app.check(load(path))
-    click.echo(f"{path or find() or 'defaults'}: ok")
+    settings, file, where = load(path), path or find(), origins(path)
+    try:
+        app.check(settings)
+    except ConfigError as e:
+        key = _KEY.match(str(e))
+        at = where.get((key[1], key[2]), DEFAULT) if key else DEFAULT
+        said = file if at == DEFAULT else at
+        raise ConfigError(f"{said}: {e}" if said else str(e)) from e
+    variables = sorted({at for at in where.values() if at.startswith("PENSTOCK_")})
+    click.echo(f"{', '.join([str(file or 'defaults'), *variables])}: ok")
 
 
 @config.command("show")
