@@ -27,6 +27,19 @@ def test_the_tests_and_files_that_it_names_are_there():
             assert heading in anchors((PROJECT / name).read_text(encoding="utf-8")), link
 
 
+def test_each_folder_stands_once_in_the_table_of_tests():
+    rows = re.findall(r"(?m)^\| (`.*?) \| .* \|$", PAGE)
+    every = [one for row in rows for one in re.findall(r"`([^`]+)`", row)]
+    named = [one for one in every if not one.startswith(("make ", "scripts/test"))]  # those are of the other table
+    assert "docs" in named and "dmr/c" in named
+    assert sorted(named) == sorted(set(named))
+
+
+def test_what_takes_long_is_left_out_of_the_tests_of_pages_and_parts_have_their_page():
+    assert '`tests/unit/project/test_docs*.py -m "not long"`' in PAGE
+    assert "(docs/parts.md)" in PAGE and "(contributing.md)" in (PROJECT / "docs" / "index.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("code", "tests"),
     [
