@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -19,11 +20,11 @@ from penstock_lab.demo.gantt import Panel, draw
 from penstock_lab.demo.present import present_site
 from penstock_lab.demo.report import checks, print_summary
 from penstock_lab.demo.resizing import Resizing, run_resized
-from penstock_lab.demo.sites import NODES, Ground, mock_site, slurm_site
+from penstock_lab.demo.sites import NODES, Ground, Site, mock_site, slurm_site
 from penstock_lab.demo.view import View
 from penstock_planning.commands.gantt import require
 
-__all__ = ["demo"]
+__all__ = ["demo", "policy_note"]
 
 _FULL = Comparison()
 # An agent that serves others, too, looks more rarely, and has learned from earlier runs what gains by more nodes.
@@ -50,6 +51,8 @@ def demo(backend: str, quick: bool, out: Path) -> None:
 async def _demo(backend: str, plan: Comparison, out: Path) -> int:
     console = Console(width=None if sys.stdout.isatty() else 120)
     async with _ground(backend) as ground:
+        if isinstance(ground, Site) and (said := policy_note(ground.config)):
+            print(said, flush=True)
         with View(ground.nodes) as view:
             try:
                 resizing = await (
@@ -81,7 +84,14 @@ def _ground(backend: str) -> AbstractAsyncContextManager[Ground]:
     print(
         f"starting {'a simulated' if backend == 'mock' else 'a real'} Slurm of {NODES} nodes, and the agent", flush=True
     )
-    return mock_site() if backend == "mock" else slurm_site(accrue_always=False, age_counts=True)
+    policy = os.environ.get("PENSTOCK_DMR__POLICY")  # the agent on a real Slurm has an environment of its own
+    return mock_site() if backend == "mock" else slurm_site(accrue_always=False, age_counts=True, policy=policy)
+
+
+def policy_note(path: Path) -> str:
+    """Which policy decides on resizes by this configuration and the environment; "" where it is the default one."""
+    policy = load(path).dmr.policy
+    return "" if policy == config_of({}).dmr.policy else f"the policy `{policy}` decides on resizes (`dmr.policy`)"
 
 
 def _of_resizing(resizing: Resizing) -> list[Panel]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from factories import make_job
 
 from penstock.api import JobState
 from penstock.config import WorkflowsSection
 from penstock.workflow.metrics import WaitParts
+from penstock_lab.cli.demo import policy_note
 from penstock_lab.demo.accounting import Held, difference
 from penstock_lab.demo.compare import Comparison, Outcome, StageTimes, Way
 from penstock_lab.demo.gantt import Label, Panel, arranged, draw
 from penstock_lab.demo.report import checks
 from penstock_lab.demo.resizing import Resizing
 from penstock_lab.demo.timeline import Timeline
+from penstock_lab.testing import make_job
 
 NONE = WaitParts(0.0, 0.0, 0.0)
 CHAINED = (
@@ -41,6 +42,14 @@ def resizing(**changes: object) -> Resizing:
 
 def failed(an_outcome: Outcome, a_resizing: Resizing) -> list[str]:
     return [check.text for check in checks(an_outcome, a_resizing) if not check.ok]
+
+
+def test_it_says_which_policy_decides_where_that_is_not_the_default(tmp_path, monkeypatch):
+    file = tmp_path / "penstock.yaml"
+    file.write_text("agent: {interval: 1}\n")
+    assert policy_note(file) == ""
+    monkeypatch.setenv("PENSTOCK_DMR__POLICY", "wide")
+    assert policy_note(file) == "the policy `wide` decides on resizes (`dmr.policy`)"
 
 
 def test_all_is_well_when_all_happened():
