@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
-from factories import ManualClock, make_job, make_snapshot
+from factories import ManualClock
 
 from dmr import credential, wire
 from penstock import errors
@@ -21,6 +21,7 @@ from penstock.resize.running.part import MalleablePart
 from penstock.resize.running.programs import Programs
 from penstock.resize.running.words import ResizePhase
 from penstock.state.store import Store
+from penstock_lab.testing import make_job, make_snapshot
 
 UID = 1000
 KEY = credential.Key(UID, b"k" * 64)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 
-from factories import ManualClock, make_job
+from factories import ManualClock
 
 from penstock.api import License, Node, Partition, Reservation
 from penstock.site.look.client import SharedLook
 from penstock.slurm.privacy import Privacy
+from penstock_lab.testing import make_job
 from penstock_site_view.looks import Looks
 from penstock_site_view.service import ViewService
 

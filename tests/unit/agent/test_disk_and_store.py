@@ -6,7 +6,7 @@ import asyncio
 import os
 
 import pytest
-from factories import Doing, ManualClock, make_snapshot
+from factories import Doing, ManualClock
 
 from penstock.api import JobSpec
 from penstock.core.executor import Concern, Executor
@@ -17,6 +17,7 @@ from penstock.state.store import Store
 from penstock.workflow.phases import RunPhase
 from penstock_lab import agent_world
 from penstock_lab.agent_world import APP, SITE, WAYS, MortalConnection, World, chain, settled, virtual
+from penstock_lab.testing import make_snapshot
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from doc_pages import DOCS, blocks, outside_blocks
-from factories import make_job, make_snapshot
 
 from penstock.api import Offer
 from penstock.app import check
@@ -31,6 +30,7 @@ from penstock.workflow.model import Stage, Workflow
 from penstock_lab.agent_world import World, virtual
 from penstock_lab.mock import control
 from penstock_lab.mock.model import ClusterConfig
+from penstock_lab.testing import make_job, make_snapshot
 from penstock_messages.extending import CHANNELS
 from penstock_messages.messenger import Courier, Messenger
 from penstock_planning.commands.select import select

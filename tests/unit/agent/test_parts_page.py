@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 from doc_pages import DOCS, blocks, outside_blocks
-from factories import make_job, make_snapshot
 
 from penstock import __version__
 from penstock.admin.doctor.slurm_reader import tried
@@ -28,6 +27,7 @@ from penstock.errors import NotPermitted
 from penstock.host.distributions import beside
 from penstock.state.store import Store
 from penstock_lab.mock.backend import virtual_cluster
+from penstock_lab.testing import make_job, make_snapshot
 
 PAGE = DOCS / "parts.md"
 NOBODY = 65534

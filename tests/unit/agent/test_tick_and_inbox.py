@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
-from factories import make_snapshot
 
 from penstock.admin.one_pass import Tick, one_pass
 from penstock.app import App
@@ -28,6 +27,7 @@ from penstock.workflow.model import workflow_to_dict
 from penstock_lab.agent_world import SETTINGS, START, Killed
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
+from penstock_lab.testing import make_snapshot
 
 FLOW = """
 name: ticked

@@ -7,7 +7,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from factories import NODES, make_job, make_snapshot
 from stored_states import owners_run
 
 from dashboard_scene import MINUTE, NASTY, SLOTS, Scene
@@ -26,6 +25,7 @@ from penstock_dashboard.flows import workflows_model
 from penstock_dashboard.past import KEPT, JobHistory
 from penstock_dashboard.planned import PlannedStarts, look_ahead
 from penstock_dashboard.sizes import malleable_model, resized_at
+from penstock_lab.testing import NODES, make_job, make_snapshot
 
 NOW = 1_000_000.0
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from factories import make_job, make_snapshot
-
 from penstock.api import Offer
+from penstock_lab.testing import make_job, make_snapshot
 
 
 def offer(job, nodes, minimum=1, maximum=8, factor=2, preferred=None, **more):

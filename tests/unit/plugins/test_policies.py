@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from factories import NODES, make_job, make_snapshot
+from doc_pages import DOCS, blocks
 
 from penstock.api import Offer, is_joint
 from penstock.core.extensions import POLICIES
+from penstock_lab.testing import NODES, make_job, make_snapshot
 from penstock_plugins.efficiency import Efficiency
 from penstock_plugins.noop import Noop
 from penstock_plugins.static import Static
@@ -91,3 +92,10 @@ def test_a_pending_job_that_takes_a_range_needs_its_smallest_number():
     pending = make_job(2, num_nodes=8, min_nodes=2)
     assert size_of(wide, offer(8), pending) == 4
     assert size_of(wide, offer(4), pending) == 4, "it starts on the idle ones"
+
+
+def test_the_test_that_the_page_shows_passes():
+    (code,) = (block.text for block in blocks(DOCS / "policies.md") if block.language == "python")
+    found: dict[str, object] = {}
+    exec(code, found)
+    found["test_it_grows_onto_idle_nodes"]()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from factories import NODES, make_job, make_snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from malleable_offers import decide_with, offer, scales, seen_by
 
 from penstock.future.queue import QueuePlan, waiting
+from penstock_lab.testing import NODES, make_job, make_snapshot
 from penstock_plugins.priced import Priced
 
 

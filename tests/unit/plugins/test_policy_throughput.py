@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from factories import NODES, make_job, make_snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from malleable_offers import decide_with, offer, scales, seen_by
@@ -13,6 +12,7 @@ from malleable_offers import decide_with, offer, scales, seen_by
 from penstock.api import is_joint
 from penstock.future.queue import QueuePlan, waiting
 from penstock.future.speeds import Speeds
+from penstock_lab.testing import NODES, make_job, make_snapshot
 from penstock_plugins.priced import Priced
 from penstock_plugins.shortest import Shortest
 from penstock_plugins.throughput import Throughput

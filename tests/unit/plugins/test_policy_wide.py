@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from factories import NODES, make_job, make_snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api import JobState, Offer
+from penstock_lab.testing import NODES, make_job, make_snapshot
 from penstock_plugins.wide import WideOptimization
 
 POLICY = WideOptimization()

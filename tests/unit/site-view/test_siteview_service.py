@@ -9,7 +9,6 @@ from dataclasses import replace
 from inspect import isfunction
 
 import pytest
-from factories import make_job
 from view_scene import CLOSED, ME, MINE, NODES, OTHERS, PARTITION, RESERVATION, in_scene
 
 from penstock.api import License
@@ -18,6 +17,7 @@ from penstock.site.look import wire
 from penstock.slurm.base import Changer
 from penstock.slurm.privacy import Privacy, Viewer
 from penstock.slurm.queries import CliQueries
+from penstock_lab.testing import make_job
 from penstock_site_view.service import ViewService
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import make_job, make_snapshot
 from ipc_doors import UID, Door, offered
 
 from conftest import AgentSite
@@ -29,6 +28,7 @@ from penstock.errors import AuditUnwritable, NotPermitted, PenstockError, StoreE
 from penstock.ipc.audited import PEER, RequestAudit
 from penstock.ipc.client import ask
 from penstock_lab.agent_world import World, chain, virtual
+from penstock_lab.testing import make_job, make_snapshot
 
 ALICE, BOB = 65534, 12345  # the second has no name
 FLOW = """

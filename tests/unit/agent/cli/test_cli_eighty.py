@@ -8,7 +8,6 @@ import time
 import pytest
 import yaml
 from click.testing import CliRunner
-from factories import make_job, make_snapshot
 from stored_states import owners_run
 
 from penstock.cli import cli
@@ -23,6 +22,7 @@ from penstock.workflow.documents import run_to_dict
 from penstock.workflow.phases import RunPhase, StagePhase
 from penstock.workflow.requests import with_reasons
 from penstock.workflow.state import Own, StageRun
+from penstock_lab.testing import make_job, make_snapshot
 
 AT = 1_790_000_000.0
 UID = 1101

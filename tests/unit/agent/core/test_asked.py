@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 
-from factories import ManualClock, make_snapshot
+from factories import ManualClock
 
 from penstock.core.asked import AskedCounter, asked_in
 from penstock.report.period import asked
 from penstock.slurm.meter import LOOKS, Meter, Purpose, asking_for
 from penstock.state.store import Store
+from penstock_lab.testing import make_snapshot
 
 HOUR = 3600.0
 

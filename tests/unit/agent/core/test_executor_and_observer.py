@@ -6,7 +6,7 @@ import asyncio
 import os
 
 import pytest
-from factories import Doing, ManualClock, make_job, make_snapshot
+from factories import Doing, ManualClock
 
 from penstock.api import License, Reservation
 from penstock.core.acts import KnownJob
@@ -27,6 +27,7 @@ from penstock.errors import (
 )
 from penstock.state.store import Store
 from penstock.values.allow import Rule
+from penstock_lab.testing import make_job, make_snapshot
 
 ABOUT = Concern("workflows", os.geteuid())
 

@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from factories import ManualClock, make_job, make_snapshot
+from factories import ManualClock
 
 from penstock.core.acts import KnownJob
 from penstock.core.executor import Concern, Executor
@@ -15,6 +15,7 @@ from penstock.core.numbering import Mark, Numbering, began_again, raised
 from penstock.core.observe import Observer
 from penstock.errors import NotNow
 from penstock.state.store import Store
+from penstock_lab.testing import make_job, make_snapshot
 
 FEDERATED = 3 << 26
 

@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from factories import ManualClock, make_job, make_snapshot
+from factories import ManualClock
 
 from penstock.api import Node
 from penstock.config import config_of, load
@@ -14,6 +14,7 @@ from penstock.core.executor import FRESH
 from penstock.core.observe import Observer
 from penstock.errors import ConfigError, SlurmUnavailable
 from penstock.site.viewing import VIEW_SOCKET, shared_look
+from penstock_lab.testing import make_job, make_snapshot
 
 
 class Direct:

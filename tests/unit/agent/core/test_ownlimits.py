@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from factories import make_job
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Partition
 from penstock.core.ownlimits import Extension, Growth, Joining, RunningUse, Shape, after, held, obstacle, owner_of
+from penstock_lab.testing import make_job
 
 ENFORCED = frozenset({"associations", "limits", "qos"})
 OWNER = Owner("alice", "physics", "batch", "normal")

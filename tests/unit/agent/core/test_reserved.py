@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from factories import make_job
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api import Node, Reservation
 from penstock.core.reserved import leaving, reserved
+from penstock_lab.testing import make_job
 
 DAY = 86400.0
 JOB = make_job(1, "n1", "n2", start=0.0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from factories import ManualClock, make_job
+from factories import ManualClock
 
 from penstock.api import HolderKind, Limit, LimitHolder, Node, OwnerLimits, Partition, Reservation, SiteConfig, Snapshot
 from penstock.core.acts import (
@@ -25,6 +25,7 @@ from penstock.core.executor import Concern, Executor
 from penstock.core.ownlimits import Extension, Growth, Joining, Shape
 from penstock.errors import NotFound, NotNow, NotPermitted, SlurmUnavailable
 from penstock.state.store import Store
+from penstock_lab.testing import make_job
 
 ME = os.geteuid()
 SITE = SiteConfig(

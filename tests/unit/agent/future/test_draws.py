@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import make_job, make_snapshot
 
 from penstock.api import AccountingRecord, JobState
 from penstock.future.draws import Drawing
 from penstock.future.past import ENOUGH, HOUR, PastJob, PastRecorder, QueuePast, latest_of_each, used_in
 from penstock.future.present import Present, Running, Waiting
 from penstock.future.replay import HORIZON
+from penstock_lab.testing import make_job, make_snapshot
 
 
 def ended(number, submit, start, end, limit=100.0, state=JobState.COMPLETED, **more):

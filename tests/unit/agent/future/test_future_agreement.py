@@ -12,7 +12,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from factories import NODES, make_job, make_snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +28,7 @@ from penstock.waits.learners.queue_view import NewJob, Past, look
 from penstock.waits.learners.queue_watch import _Picture
 from penstock.waits.learners.run_times import RunTimes
 from penstock_dashboard.planned import look_ahead
+from penstock_lab.testing import NODES, make_job, make_snapshot
 from penstock_planning.broker.partitions import candidates
 from penstock_planning.broker.site import SiteFile
 from penstock_planning.broker.starts import Further, planned

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from factories import NODES, make_job, make_snapshot
 
 from penstock.errors import Infeasible
 from penstock.future.partition import queue_for
 from penstock.future.plan import make_plan
+from penstock_lab.testing import NODES, make_job, make_snapshot
 
 NOW = 1000.0
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-from factories import make_job, make_snapshot
-
 from penstock.future.cluster import Cluster
 from penstock.future.holes import Longer, delays
+from penstock_lab.testing import make_job, make_snapshot
 
 NODES = ("n1", "n2", "n3", "n4")
 

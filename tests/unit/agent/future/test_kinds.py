@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from factories import NODES, make_job, make_snapshot
 
 from penstock.api import Offer
 from penstock.future.kinds import Kinds
 from penstock.future.members import members_of
 from penstock.future.speeds import Memory
+from penstock_lab.testing import NODES, make_job, make_snapshot
 
 LIMITS = {"minimum": 2, "maximum": 8, "preferred": 4}
 

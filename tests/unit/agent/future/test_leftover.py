@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from factories import make_job, make_snapshot
 from hypothesis import example, given
 from hypothesis import strategies as st
 from mock_world import World
@@ -20,6 +19,7 @@ from penstock.future.turns import Turns, grant_of, turn_of
 from penstock.slurm.states import parse_node_state
 from penstock_lab.mock import views
 from penstock_lab.mock.model import Scheduler
+from penstock_lab.testing import make_job, make_snapshot
 
 NOW, TURN = 10_000.0, 90.0
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-from factories import NODES, make_job, make_snapshot
-
 from penstock.api import Partition
 from penstock.core.pace import at_once
 from penstock.future.bands import Band
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.queued import DEEP, FEW, QueueStart, likely_queue, within
+from penstock_lab.testing import NODES, make_job, make_snapshot
 
 NOW = 1_000_000.0
 PAST = QueuePast((0.5,) * ENOUGH)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from factories import NODES, make_job, make_snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from penstock.future.present import Present, Running, Waiting
 from penstock.future.replay import Arrival, OwnJob, Span, replay
 from penstock_lab.sim.replay import replay as in_the_laboratory
 from penstock_lab.sim.trace import Trace
+from penstock_lab.testing import NODES, make_job, make_snapshot
 
 
 @dataclass

@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from factories import NODES, make_job, make_snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api import JobState, Offer
 from penstock.future.speeds import Memory, ProgramSpeeds, Speeds, read_program
+from penstock_lab.testing import NODES, make_job, make_snapshot
 
 HOUR, DAY = 3600.0, 86400.0
 

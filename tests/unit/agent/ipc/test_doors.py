@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from factories import make_job, make_snapshot
 
 from penstock.api import Decision, Reason, Verb
 from penstock.app import App
@@ -29,6 +28,7 @@ from penstock.workflow.run import measure
 from penstock.workflow.submit import admission, chains
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
+from penstock_lab.testing import make_job, make_snapshot
 
 ME, ALICE, BOB, OPER = os.geteuid(), 1101, 1102, 1103
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from factories import make_job, make_snapshot
 from ipc_doors import KEY, UID, Door, refused
 
 from dmr import ended, wire
@@ -19,6 +18,7 @@ from penstock.api import JobState
 from penstock.ipc.guards import GuardDesk
 from penstock.ipc.limits import RateLimit
 from penstock.ipc.server import Server
+from penstock_lab.testing import make_job, make_snapshot
 
 JOBS = [
     make_job(7, "n1", uid=UID),

@@ -7,7 +7,6 @@ import json
 import time
 
 import pytest
-from factories import make_job, make_snapshot
 from ipc_doors import UID, Door, asked, offered, refused, serve
 
 from dmr import credential, wire
@@ -18,6 +17,7 @@ from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import LocalDoor
 from penstock.ipc.limits import RateLimit
 from penstock.ipc.server import Server
+from penstock_lab.testing import make_job, make_snapshot
 
 
 def test_a_rate_is_each_keys_own_and_comes_back_with_time():

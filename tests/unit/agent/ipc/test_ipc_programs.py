@@ -12,7 +12,6 @@ import time
 from dataclasses import replace
 
 import pytest
-from factories import make_job, make_snapshot
 from ipc_doors import KEY, UID, Door, offered, refused
 
 from dmr import credential, wire
@@ -24,6 +23,7 @@ from penstock.errors import (
 from penstock.ipc.auth import FRESH, Verifier, make_key
 from penstock.ipc.server import Server
 from penstock.resize.running.words import ResizePhase
+from penstock_lab.testing import make_job, make_snapshot
 
 
 def test_the_key_is_made_once_and_for_its_owner_only(tmp_path):

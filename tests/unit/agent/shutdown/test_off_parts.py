@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from factories import make_snapshot
-
 from penstock.app import App
 from penstock.config import config_of
 from penstock.core.offitems import ItemState, OffItem
@@ -13,6 +11,7 @@ from penstock.core.parts import Part
 from penstock.shutdown.part import OffPart
 from penstock.state.store import Store
 from penstock_lab.mock.backend import virtual_cluster
+from penstock_lab.testing import make_snapshot
 
 ITEM = OffItem("slot", 0, ItemState.LEFT, "a thing that is held")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from factories import make_job
 
 from penstock.api import Reservation
 from penstock.slurm.privacy import Privacy, Viewer, coordinators_from_text, privacy_from_config
+from penstock_lab.testing import make_job
 
 ALICE, BOB, ROOT = Viewer(1001, "alice"), Viewer(1002, "bob"), Viewer(0, "root")
 BOSS, LEADER, SLURM = Viewer(1003, "boss"), Viewer(1004, "leader"), Viewer(64030, "slurm")

@@ -7,8 +7,6 @@ from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
-from factories import NODES, make_job, make_snapshot
-
 from penstock.api import AccountingRecord, Job, JobState
 from penstock.config import Config
 from penstock.core.executor import Executor
@@ -21,6 +19,7 @@ from penstock.workflow.phases import Kept, StagePhase, Submitter
 from penstock.workflow.run.instructions import RunStep, SlurmView, tasks_of
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.state import Own, StageRun, WorkflowRun, units_of
+from penstock_lab.testing import NODES, make_job, make_snapshot
 
 RUNNER = Runner(accrues=True)
 NEVER = 4_102_358_400.0  # 2099-12-31

@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from factories import make_job
 
 from penstock.api import JobState
 from penstock.errors import UserError
@@ -22,6 +21,7 @@ from penstock.workflow.strategies.auto import Auto
 from penstock.workflow.strategies.cuts import place_units, together
 from penstock.workflow.strategies.packed import Packed
 from penstock.workflow.strategy import Outlook, Rules
+from penstock_lab.testing import make_job
 
 
 def one(*lines: str, run: str = "run: x", top: str = "shell: plain") -> Workflow:

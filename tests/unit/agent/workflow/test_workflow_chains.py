@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from factories import make_job
 from hypothesis import given
 from hypothesis import strategies as st
 from owned_jobs import codes, ended, look, of, run_of, stage_of, with_own
@@ -17,6 +16,7 @@ from penstock.workflow.state import WorkflowRun
 from penstock.workflow.submit import chains
 from penstock.workflow.submit.admission import admit, plan, registration
 from penstock.workflow.submit.chains import begun_because, followed_because, join, read_links
+from penstock_lab.testing import make_job
 
 
 def links(*jobs: tuple, **more):

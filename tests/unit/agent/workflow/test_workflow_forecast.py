@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import make_job, make_snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +28,7 @@ from penstock.workflow.submit.forecast import (
     told_change,
     told_time,
 )
+from penstock_lab.testing import make_job, make_snapshot
 
 HALF = QueuePast(tuple(i / 100 for i in range(1, 101)))
 

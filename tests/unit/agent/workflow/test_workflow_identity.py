@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from factories import make_job
 from hypothesis import given
 from hypothesis import strategies as st
 from owned_jobs import LOOKS, RUNNER, ended, look, of, record, run_of, seen, stage_of
@@ -21,6 +20,7 @@ from penstock.workflow.run.identity import JobClaim, Recognition, known_job, out
 from penstock.workflow.run.instructions import Cancel, Change, Submit
 from penstock.workflow.submit.admission import registration
 from penstock.workflow.submit.chains import read_links
+from penstock_lab.testing import make_job
 
 BORN = 1000.0
 

@@ -11,7 +11,6 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from factories import make_job, make_snapshot
 from owned_jobs import RUNNER, look, run_of, seen, site_of_workflows, stage_of
 
 from penstock.api import JobState
@@ -31,6 +30,7 @@ from penstock.workflow.run.views import Views
 from penstock.workflow.strategy import Rules
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
+from penstock_lab.testing import make_job, make_snapshot
 
 FLOW = Workflow("w", (Stage("a", 1, 600.0, 300.0, "sleep 300"),))
 

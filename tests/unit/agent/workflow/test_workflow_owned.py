@@ -9,7 +9,6 @@ from datetime import datetime
 from itertools import pairwise
 
 import pytest
-from factories import make_job
 from owned_jobs import LOOKS, NEVER, RUNNER, codes, ended, look, of, record, run_of, seen, stage_of, with_own
 
 from penstock.api import JobState, Partition, Reservation
@@ -22,6 +21,7 @@ from penstock.workflow.run.instructions import Change, Finished, Lookup, Observe
 from penstock.workflow.run.owned import let_go
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.state import Order, WorkflowRun
+from penstock_lab.testing import make_job
 
 NO_ACCRUAL = Runner(accrues=False)
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 import pytest
-from factories import make_job
 from owned_jobs import LOOKS, RUNNER, codes, ended, look, of, run_of, stage_of
 
 from penstock.api import Reason
@@ -27,6 +26,7 @@ from penstock.workflow.strategy import (
     singles,
 )
 from penstock.workflow.submit.admission import plan_for_owner
+from penstock_lab.testing import make_job
 
 POSSIBLE = ("auto", "asa", "eager", "perstage")
 BEGIN = LOOKS[Kept.BEGIN]

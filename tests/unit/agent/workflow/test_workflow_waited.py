@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from factories import make_job
 from owned_jobs import look, run_of, stage_of
 from test_workflow_runner import Driver, job
 
@@ -15,6 +14,7 @@ from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.intervals import begun, ended, lasts, overlap
 from penstock.workflow.metrics import WaitParts, gap_before, perceived_wait, waited
 from penstock.workflow.phases import Kept, StagePhase
+from penstock_lab.testing import make_job
 
 
 def started(**merge):

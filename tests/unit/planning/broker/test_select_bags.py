@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from bag_world import START, BagWorld
-from factories import make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api import AccountingRecord, JobState
 from penstock.errors import NotFound, NotNow, OutcomeUnknown, SlurmUnavailable, StoreError
 from penstock_lab.mock.controller import Controller
+from penstock_lab.testing import make_job
 from penstock_planning.broker.assess import assess
 from penstock_planning.broker.bags import Array, BagRun
 from penstock_planning.broker.choice import Preference, choose

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from factories import NODES, make_job, make_snapshot
 
 from penstock.app import App
 from penstock.config import config_of
@@ -20,6 +19,7 @@ from penstock.workflow.documents import in_slots
 from penstock.workflow.files.formats import parse_workflow
 from penstock.workflow.state import StageSlot
 from penstock_lab.mock.backend import virtual_cluster
+from penstock_lab.testing import NODES, make_job, make_snapshot
 from penstock_planning.hold.ledger import Ledger
 from penstock_planning.part import SlotsPart
 from penstock_planning.plan.holding import Hold, WantedSlot

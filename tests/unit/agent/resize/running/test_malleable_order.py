@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from factories import make_job, make_snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from penstock.core.pauses import Pause
 from penstock.resize.running.order import put_back
 from penstock_lab.agent_world import World, virtual
 from penstock_lab.mock.model import PriorityType
+from penstock_lab.testing import make_job, make_snapshot
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

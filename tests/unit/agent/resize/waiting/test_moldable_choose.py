@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from factories import NODES, make_job, make_snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.future.cluster import Cluster
 from penstock.resize.waiting.choose import DELAY, RESTART, choose, choose_new, choose_restart
 from penstock.resize.waiting.model import MoldableJob, MoldShape, read_shapes
+from penstock_lab.testing import NODES, make_job, make_snapshot
 
 HOUR = 3600.0
 SHAPES = read_shapes("2:8h,4:4h,8:2h")

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import NODES, make_job, make_snapshot
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from penstock.waits.learners.judged import Judged
 from penstock.waits.learners.queue_learner import QueueLearner
 from penstock.waits.learners.queue_view import FEATURES
 from penstock.waits.learners.queue_watch import QueueWatch
+from penstock_lab.testing import NODES, make_job, make_snapshot
 
 ASK = Geometry("batch", "normal", 2, 600)
 

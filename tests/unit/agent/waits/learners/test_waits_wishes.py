@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from factories import NODES, make_snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from penstock.api import Geometry, Partition, Snapshot
 from penstock.errors import UserError
 from penstock.waits.learners.hours import FEW, by_hour
 from penstock.waits.learners.wishes import FIELDS, changes, geometry_of_wish, is_sooner, misfit
+from penstock_lab.testing import NODES, make_snapshot
 
 HOUR = 3600.0
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 import pytest
-from factories import NODES, ManualClock, make_job, make_snapshot
+from factories import ManualClock
 
 from penstock.api import AccountingRecord, Geometry, JobSpec, JobState, StartEstimate
 from penstock.config import config_of
@@ -21,6 +21,7 @@ from penstock.waits.learners.queue_watch import QueueWatch
 from penstock.waits.live.forecast import Forecast
 from penstock.waits.live.history import FairShares, complete, defaults, learn_history
 from penstock.waits.live.predictor import Predictions
+from penstock_lab.testing import NODES, make_job, make_snapshot
 
 ASK = Geometry("batch", "normal", 2, 600)
 

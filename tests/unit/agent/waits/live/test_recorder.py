@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from factories import ManualClock, make_job, make_snapshot
+from factories import ManualClock
 
 from penstock.api import AccountingRecord, JobState
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.state.store import Store
 from penstock.waits.live.recorder import Recorder, keep_used, past_in
+from penstock_lab.testing import make_job, make_snapshot
 
 
 @pytest.fixture

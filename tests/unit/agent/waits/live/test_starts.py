@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from factories import ManualClock, make_job, make_snapshot
+from factories import ManualClock
 
 from penstock.api import JobState
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.state.store import Store
 from penstock.waits.live import starts
 from penstock.waits.live.starts import StartWatch, misses_in
+from penstock_lab.testing import make_job, make_snapshot
 
 PAST = QueuePast((0.5,) * ENOUGH)
 
