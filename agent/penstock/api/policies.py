@@ -77,9 +77,9 @@ class Offer:
     `companion`, `requests_nodes`, `leaves_within`, `steps_left` and `step_seconds` are `dmr.wire.Check`'s.
 
     Not from the application: `target` is the size that a resize under way gives it, or its own size while it may not be
-    resized again yet, None when a policy may choose; `coming`: for how many idle nodes that resize still waits. `base` is
-    the size that it has without the nodes that it was given since it began, which it can always go back to. `program` is
-    the same word for all runs of one program, and begins with `?` where only the job's name tells ("": not known yet).
+    resized again yet, None when a policy may choose; `coming`: for how many idle nodes that resize still waits. `base`:
+    its size without the nodes that it was given since it began, which it can always go back to. `program` is the same
+    word for all runs of one program, and begins with `?` where only the job's name tells ("": not known yet).
     """
 
     job: int

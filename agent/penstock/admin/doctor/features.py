@@ -232,7 +232,7 @@ class DoctorReport:
 
     @property
     def worth_telling(self) -> Set[str]:
-        """The checks that limit what somebody may miss, and what a part of the site's own finds, which no feature names."""
+        """The checks that limit what somebody may miss, and what a part of the site's own finds to be not well."""
         told = [feature for feature in self.features if feature.wanted or not feature.spec.extra]
         theirs = {name for name, found in self.checks.items() if found.outside and found.level is not Level.OK}
         return theirs.union(check for feature in told for check in feature.because)

@@ -156,8 +156,8 @@ def _workflow(config: Config, subject: str) -> tuple[str, str, bool]:
     if not same:
         raise silent or UserError(
             "SUBJECT must be a job number such as 1234, w3 for workflow 3, the name of a workflow such as mosaic, one "
-            f"of its stages such as mosaic/merge, hold:2, bag:2, pool:main, agent, or what a part that the site has added "
-            f"decides about, not {subject!r}"
+            "of its stages such as mosaic/merge, hold:2, bag:2, pool:main, agent, or what a part that the site has "
+            f"added decides about, not {subject!r}"
         )
     run = find(same, which)
     called = f"workflow {run.label}"
