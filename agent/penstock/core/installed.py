@@ -31,9 +31,10 @@ def installed_parts() -> tuple[type[Part], ...]:
     return tuple(found)
 
 
-def each_part() -> Iterator[tuple[InstalledDistribution, type[Part] | str]]:
-    """Each distribution that brings a part, with its class, or with why that is not taken in: for `doctor`."""
-    names: set[str] = set()
+def each_part(own: Iterable[type[Part]] = ()) -> Iterator[tuple[InstalledDistribution, type[Part] | str]]:
+    """Each distribution that brings a part, with its class, or with why that is not taken in beside the agent's `own`:
+    for `doctor`."""
+    names = {kind.name for kind in own}
     for one in beside():
         if one.part:
             part = _taken(one, names)

@@ -61,8 +61,9 @@ def check(path: Path | None) -> None:
     try:
         app.check(settings)
     except ConfigError as e:
-        key = _KEY.match(str(e))
-        at = where.get((key[1], key[2]), DEFAULT) if key else DEFAULT
+        if (key := _KEY.match(str(e))) is None:  # it is about an installed part, say
+            raise
+        at = where.get((key[1], key[2]), DEFAULT)
         said = file if at == DEFAULT else at
         raise ConfigError(f"{said}: {e}" if said else str(e)) from e
     variables = sorted({at for at in where.values() if at.startswith("PENSTOCK_")})

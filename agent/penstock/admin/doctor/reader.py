@@ -119,9 +119,11 @@ def _parts(config: Config, limit: float) -> tuple[tuple[PartSeen, ...], tuple[Fi
     def within(call: Callable[[], T]) -> T | Trouble:
         return _within(limit, call)
 
+    from penstock.app import PARTS  # slow to load
+
     parts: list[PartSeen] = []
     found: list[Finding] = []
-    for one, part in each_part():
+    for one, part in each_part(PARTS):
         why, unasked = (part, "") if isinstance(part, str) else ("", "")
         try:
             made = () if isinstance(part, str) else part.checks(config, within)

@@ -171,6 +171,16 @@ def test_doctor_says_which_part_is_refused_and_asks_the_others(folder, needs, pa
     assert [(finding.check, finding.outside) for finding in found] == [("again", True)]
 
 
+def test_doctor_and_config_check_name_a_part_that_takes_the_name_of_one_of_penstocks(folder, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(folder / "penstock.yaml"))
+    (folder / "penstock.yaml").write_text("{}")
+    put(folder, part=PART.replace('"theirs"', '"workflows"'))
+    ((seen,), found) = _parts(config_of({}), 1.0)
+    assert (seen.why_not, found) == ("there is another part 'workflows'", ())
+    done = CliRunner().invoke(cli, ["config", "check"])
+    assert str(done.exception).startswith("theirs.part: a part of Penstock itself is named 'workflows'")
+
+
 def test_checks_of_a_part_that_fail_are_those_of_that_part(folder):
     put(folder, part=CHECKED.replace("CHECKS", "raise RuntimeError('oh')"))
     (seen,), found = _parts(config_of({}), 1.0)
