@@ -126,10 +126,10 @@ def test_a_feature_of_a_part_that_is_not_installed_is_not_told():
     assert outcomes(IDEAL).keys() - outcomes(facts).keys() == {"notify", "pool", *planning}
 
 
-def test_nor_is_what_a_part_does_that_is_not_taken_in():
+def test_what_a_part_does_that_is_not_taken_in_is_unknown():
     kept_out = PartSeen("penstock-pool", "1.0", "/srv/pool.json", "anybody can write it")
     report = examine(replace(IDEAL, parts=(kept_out,), part_findings=()))
-    assert "pool" not in {found.spec.id for found in report.features}
+    assert feature(replace(IDEAL, parts=(kept_out,), part_findings=()), "pool").outcome is FeatureOutcome.UNKNOWN
     assert report.checks["parts"].level is Level.NO and not report.healthy
 
 
@@ -157,7 +157,7 @@ def test_a_part_that_is_not_taken_in_is_why_no_agent_starts(parts):
 
 def test_what_a_part_that_is_not_taken_in_would_have_checked_is_unknown():
     planning = PartSeen("penstock-planning", "1.0", "/srv/planning.json", "it cannot be loaded")
-    facts = replace(IDEAL, parts=(IDEAL.parts[0], planning), part_findings=IDEAL.part_findings[:2])
+    facts = replace(IDEAL, parts=(*IDEAL.parts[:2], planning), part_findings=IDEAL.part_findings[:3])
     found = examine(facts).checks["request-key"]
     assert (found.level, found.seen) == (Level.UNKNOWN, "not asked: it cannot be loaded")
     assert feature(facts, "hold-request").outcome is FeatureOutcome.UNKNOWN
@@ -175,8 +175,10 @@ def test_what_a_part_of_the_sites_own_finds_is_told_and_leads_to_no_page(level):
 
 
 def test_a_part_whose_checks_fail_is_named_and_the_agent_starts():
-    pool = replace(IDEAL.parts[0], unasked="RuntimeError('oh')")
-    facts = replace(IDEAL, parts=(pool, IDEAL.parts[1]), part_findings=IDEAL.part_findings[2:])
+    messages, pool, planning = IDEAL.parts
+    pool = replace(pool, unasked="RuntimeError('oh')")
+    findings = (IDEAL.part_findings[0], *IDEAL.part_findings[3:])
+    facts = replace(IDEAL, parts=(messages, pool, planning), part_findings=findings)
     assert examine(facts).checks["parts"].level is Level.NOTE
     assert "penstock-pool: RuntimeError('oh')" in examine(facts).checks["parts"].seen
     assert examine(facts).checks["pool-folder"].seen == "not asked: RuntimeError('oh')"
