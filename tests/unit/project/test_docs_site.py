@@ -49,6 +49,7 @@ def source(tmp_path_factory) -> Path:
     need_sphinx()
     folder = tmp_path_factory.mktemp("source") / "docs"
     shutil.copytree(DOCS, folder, ignore=shutil.ignore_patterns("generated", "__pycache__"))
+    shutil.copy(DOCS.parent / "CONTRIBUTING.md", folder.parent)  # which is a page, too
     (folder / "soak-later.md").write_text("# A page to come\n")
     return folder
 
