@@ -25,6 +25,7 @@ _MAKERS = {
     "admin.one_pass",
     "console.acting",
     "console.backends",
+    "console.stand_in",
     "penstock_planning.commands.market",
 }
 _HOLDERS = {"app", "console.acting", "core.executor"}
