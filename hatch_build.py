@@ -11,7 +11,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 # Distributions of plugins/, by the names of the extras that bring them.
-BESIDE = ("dashboard", "messages", "planning", "pool", "pyslurm", "rest", "site-view")
+BESIDE = ("dashboard", "fronts", "messages", "planning", "pool", "pyslurm", "rest", "site-view")
 # Where the agent looks for the commit (host/commit.py), in an sdist and in a wheel.
 PLACES = {"sdist": "agent/penstock/commit.txt", "wheel": "penstock/commit.txt"}
 
@@ -25,7 +25,7 @@ class Dependencies(MetadataHookInterface):
         metadata["dependencies"] = [*self.config["dependencies"], f"penstock-dmr=={version}"]
         beside = {name: [f"penstock-{name}=={version}"] for name in BESIDE}
         # pyslurm fits one release of Slurm, so it is not for all.
-        every = ["penstock[dashboard,messages,mpi,planning,plot,pool,rest,site-view]"]
+        every = ["penstock[dashboard,fronts,messages,mpi,planning,plot,pool,rest,site-view]"]
         metadata["optional-dependencies"] = {
             **self.config["extras"],
             **beside,

@@ -21,8 +21,8 @@ fi
 OUT=${1:-dist}
 PYTHON=/usr/bin/python3 # Debian's own: it is what the package will run on
 PLACE=usr/lib/penstock
-EXTRAS=dashboard,messages,planning,pool,rest,site-view # what the command line offers; MPI is the site's own
-BESIDE=(dashboard messages planning pool rest site-view) # the distributions beside the core that these are
+EXTRAS=dashboard,fronts,messages,planning,pool,rest,site-view # what the command line offers; MPI is the site's own
+BESIDE=(dashboard fronts messages planning pool rest site-view) # the distributions beside the core that these are
 
 # shellcheck source=/dev/null # scripts/own-folder.sh
 . "$SOURCE/scripts/own-folder.sh"

@@ -14,7 +14,7 @@ fi
 
 # Where scripts, files of users and rows with their words are read.
 LINES=(
-    agent/penstock/{advice,fronts,resize,sbatch,tools,workflow} plugins/{pool,planning} dmr/dmr/elastic
+    agent/penstock/{advice,fronts,resize,sbatch,tools,workflow} plugins/{fronts,pool,planning} dmr/dmr/elastic
     agent/penstock/slurm/{option_table,rows,sbatch_options,submission}.py plugins/rest/penstock_rest/requests.py
 )
 
@@ -35,8 +35,8 @@ shell() {
     shellcheck -x .ci/run scripts/*.sh deploy/*.sh deploy/image/*.sh
 }
 types() {
-    MYPYPATH=agent:plugins:plugins/dashboard:plugins/messages:plugins/planning:plugins/pool:plugins/portals:plugins/pyslurm-backend:plugins/rest:plugins/site-view:plugins/snakemake-executor:dmr:lab:docs/_ext \
-        mypy -p penstock -p penstock_dashboard -p penstock_messages -p penstock_pool -p penstock_planning -p penstock_pyslurm -p penstock_rest -p penstock_site_view -p penstock_plugins -p dmr -p penstock_lab -p penstock_portals -p penstock_docs \
+    MYPYPATH=agent:plugins:plugins/dashboard:plugins/fronts:plugins/messages:plugins/planning:plugins/pool:plugins/portals:plugins/pyslurm-backend:plugins/rest:plugins/site-view:plugins/snakemake-executor:dmr:lab:docs/_ext \
+        mypy -p penstock -p penstock_dashboard -p penstock_fronts -p penstock_messages -p penstock_pool -p penstock_planning -p penstock_pyslurm -p penstock_rest -p penstock_site_view -p penstock_plugins -p dmr -p penstock_lab -p penstock_portals -p penstock_docs \
         -p snakemake_executor_plugin_penstock
 }
 imports() {

@@ -92,7 +92,7 @@ build() {
     "$tools/bin/pip" -q install 'build>=1.2,<2' 'cyclonedx-bom>=7,<8' 'pip-tools>=7.5,<8'
 
     say "sdists and wheels"
-    for name in . dmr lab plugins/{dashboard,messages,planning,pool,pyslurm-backend,rest,site-view,snakemake-executor,portals}; do # a wheel is made of its sdist
+    for name in . dmr lab plugins/{dashboard,fronts,messages,planning,pool,pyslurm-backend,rest,site-view,snakemake-executor,portals}; do # a wheel is made of its sdist
         "$tools/bin/python" -m build --outdir "$out" "$source/$name" >"$work/build.log" 2>&1 || {
             tail -n 20 "$work/build.log" >&2
             die "$name could not be built"
@@ -104,7 +104,7 @@ build() {
 
     say "the lock of what the Debian package bundles"
     # Our own packages are not in it: they are built with it.
-    ours=(dmr dashboard messages planning pool rest site-view)
+    ours=(dmr dashboard fronts messages planning pool rest site-view)
     extras=$(sed -n 's/^EXTRAS=\([a-z,-]*\).*/\1/p' "$source/deploy/build-deb.sh")
     echo "penstock[$extras]" >"$work/bundled.in"
     (cd "$work" && "$tools/bin/pip-compile" -q --generate-hashes --strip-extras --no-annotate --no-header \

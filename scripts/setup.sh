@@ -74,7 +74,7 @@ setup_python() {
         own_folder "$VENV" || return 1 # what is in it is run as root
     fi
     # With the version, which the distributions ask for each other by.
-    sum=$(cat "$ROOT"/{{,dmr/,lab/,plugins/{dashboard,messages,planning,pool,pyslurm-backend,rest,site-view}/}pyproject.toml,hatch_build.py,agent/penstock/__init__.py} | cksum)
+    sum=$(cat "$ROOT"/{{,dmr/,lab/,plugins/{dashboard,fronts,messages,planning,pool,pyslurm-backend,rest,site-view}/}pyproject.toml,hatch_build.py,agent/penstock/__init__.py} | cksum)
     stamp=$VENV/.penstock-setup
     if [ ! -x "$VENV/bin/python" ] || ! "$VENV/bin/python" -c '' 2>/dev/null; then
         say "making $VENV with $PYTHON"
@@ -88,7 +88,7 @@ setup_python() {
         say "installing Penstock and its dependencies"
         case ",$EXTRAS," in *,all,*) lab="$ROOT/lab[all]" ;; esac
         (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install \
-            -e "$ROOT/dmr" -e "${ROOT}[$EXTRAS]" --editable="$ROOT"/plugins/{dashboard,messages,planning,pool,rest,site-view} -e "$lab")
+            -e "$ROOT/dmr" -e "${ROOT}[$EXTRAS]" --editable="$ROOT"/plugins/{dashboard,fronts,messages,planning,pool,rest,site-view} -e "$lab")
         # Without pyslurm, which fits one release of Slurm: see setup_pyslurm.
         (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install --no-deps \
             -e "$ROOT/plugins/pyslurm-backend" 2>/dev/null) || # pip calls it a conflict that pyslurm is not there
@@ -97,7 +97,7 @@ setup_python() {
     fi
     if [ "$how" != "-e" ]; then
         (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install --no-deps "$how" \
-            "$ROOT/dmr" "$ROOT" "$ROOT/lab" "$ROOT"/plugins/{dashboard,messages,planning,pool,pyslurm-backend,rest,site-view})
+            "$ROOT/dmr" "$ROOT" "$ROOT/lab" "$ROOT"/plugins/{dashboard,fronts,messages,planning,pool,pyslurm-backend,rest,site-view})
     fi
 }
 

@@ -117,7 +117,7 @@ bounds_26_05() {
     run "each act against each bound on 26.05" "$table" -k 26.05
 }
 # In parts by time, for several lanes.
-beside=(tests/unit/dashboard tests/unit/messages tests/unit/planning tests/unit/pool tests/unit/rest tests/unit/site-view)
+beside=(tests/unit/dashboard tests/unit/fronts tests/unit/messages tests/unit/planning tests/unit/pool tests/unit/rest tests/unit/site-view)
 unit_agent_a_to_h() {
     run "unit tests of the agent, a to h" tests/unit/agent/[a-h]*/ -m "not mpi and not release$and_not_long"
 }

@@ -15,7 +15,7 @@ PACKAGES = ("snakemake==9.27.1", "snakemake-executor-plugin-slurm==2.8.0", "pyte
 OURS = (
     str(PROJECT / "dmr"),
     f"{PROJECT}[pool]",
-    *(str(PROJECT / "plugins" / name) for name in ("pool", "snakemake-executor")),
+    *(str(PROJECT / "plugins" / name) for name in ("fronts", "pool", "snakemake-executor")),
 )
 
 

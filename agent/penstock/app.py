@@ -34,7 +34,6 @@ from penstock.core.pausing import PauseRequests
 from penstock.core.reloading import taken_over
 from penstock.core.requests import AgentRequests
 from penstock.errors import LeaseLost, PenstockError, SlurmUnavailable
-from penstock.fronts.part import FrontsPart
 from penstock.host import logs, sdnotify
 from penstock.host.clock import Clock
 from penstock.host.descriptors import raise_limit
@@ -68,7 +67,6 @@ PARTS: Final = (
     MalleablePart,
     MoldablePart,
     DoorsPart,
-    FrontsPart,
     OffPart,
 )
 """What the core of the agent consists of, in the order in which each begins and takes its step. What is installed
@@ -160,7 +158,6 @@ class App:
             malleable,
             MoldablePart(site),
             DoorsPart(site, malleable.programs, self.request_audit, advertise),
-            FrontsPart(site),
             *(kind(site) for kind in installed_parts()),
             OffPart(site, workflows, malleable, lambda: self.parts, self._turned, self._end),
         )

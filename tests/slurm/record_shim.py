@@ -1,4 +1,4 @@
-"""Records what tests/unit/agent/fronts/answers replays: looks at a still queue, and what the real commands say of it.
+"""Records what tests/unit/fronts replays: looks at a still queue, and what the real commands say of it.
 
 `python tests/slurm/record_shim.py FOLDER-OF-A-CLUSTER` writes tests/fixtures/shim/RELEASE.json.gz.
 """
@@ -16,10 +16,10 @@ from typing import Any
 
 from shim_scene import Scene, calls, freeze, make_scene, tool_calls
 
-from penstock.fronts.answers.squeue_format import LETTERS
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.raw_looks import RawLooks
+from penstock_fronts.squeue_format import LETTERS
 from penstock_lab.cluster import Cluster
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "shim"

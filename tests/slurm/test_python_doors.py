@@ -33,7 +33,7 @@ LIMIT = 300.0
 @pytest.fixture(scope="module")
 def python() -> Iterator[str]:
     """A Python that has Penstock and the tools, as their users install them."""
-    ours = (str(PROJECT / "dmr"), f"{PROJECT}[pool]", str(PROJECT / "plugins" / "pool"))
+    ours = (str(PROJECT / "dmr"), f"{PROJECT}[pool]", *(str(PROJECT / "plugins" / name) for name in ("fronts", "pool")))
     with environment("doors", PACKAGES, ours, READY) as programs:
         yield str(programs / "python")
 

@@ -12,7 +12,6 @@ from typing import Final
 from penstock.core import figures
 from penstock.core.families import PREFIX, MetricSpec, named
 from penstock.core.installed import installed_parts
-from penstock.fronts.answers import figures as shim
 from penstock.ipc import figures as doors
 from penstock.resize.running import figures as malleable
 from penstock.workflow.run import figures as workflow
@@ -24,7 +23,6 @@ METRICS: Final[Mapping[str, MetricSpec]] = {
     **workflow.METRICS,
     **malleable.METRICS,
     **doors.METRICS,
-    **shim.METRICS,
     **named(metric for part in installed_parts() for metric in part.metrics()),
 }
 

@@ -28,7 +28,7 @@ from penstock.config.sections import (
 from penstock.errors import ConfigError, UserError
 from penstock.host.distributions import is_installed
 from penstock.host.homes import home
-from penstock.values.beside import MESSAGES, PLANNING, POOL
+from penstock.values.beside import FRONTS, MESSAGES, PLANNING, POOL
 from penstock.values.documents import MAX_BYTES, parse_yaml, show
 
 __all__ = ["DEFAULT", "SITE", "AgentSection", "AsaSection", "Config", "LimitsSection", "MalleableSection"]
@@ -47,7 +47,7 @@ __all__ += ["values_of"]
 
 _ADMINISTRATORS: Final = ("workflows", "age_while_dependent")
 """A key that only administrators may set."""
-_BESIDE: Final = {"messages": MESSAGES, "pool": POOL, "provision": PLANNING, "select": PLANNING}
+_BESIDE: Final = {"messages": MESSAGES, "pool": POOL, "provision": PLANNING, "select": PLANNING, "shim": FRONTS}
 """The sections of what comes in distributions of its own."""
 DEFAULT: Final = "default"
 """Where a value comes from that nobody has given."""

@@ -33,14 +33,14 @@ from typing import Any, Final
 
 from penstock import __version__
 from penstock.errors import ConfigError
-from penstock.values.beside import LABORATORY, MESSAGES, PLANNING, POOL
+from penstock.values.beside import FRONTS, LABORATORY, MESSAGES, PLANNING, POOL
 
 __all__ = ["CommandPlace", "InstalledDistribution", "beside", "is_installed", "loaded"]
 
 _FOLDER: Final = "penstock_parts"
 _CORE: Final = "who owns Penstock itself"
 # In this order their parts take their steps; those of others follow by name.
-_OWN: Final = (MESSAGES, POOL, PLANNING, LABORATORY)
+_OWN: Final = (FRONTS, MESSAGES, POOL, PLANNING, LABORATORY)
 _PLACE: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 

@@ -1,4 +1,4 @@
-"""Looks as Slurm's commands write them, for whoever answers in their place (`penstock.fronts.answers`). Not understood.
+"""Looks as Slurm's commands write them, for whoever answers in their place (penstock-fronts). Not understood.
 
 A look names no job of a user on its command line but by number, and its separator is a word made up for that look: what
 users write cannot pass for a field. squeue is told it by a variable, which other users cannot read as they can read

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["DASHBOARD", "LABORATORY", "MESSAGES", "PLANNING", "POOL", "SITE_VIEW"]
+__all__ = ["DASHBOARD", "FRONTS", "LABORATORY", "MESSAGES", "PLANNING", "POOL", "SITE_VIEW"]
 
+FRONTS: Final = "penstock-fronts"
 MESSAGES: Final = "penstock-messages"
 POOL: Final = "penstock-pool"
 PLANNING: Final = "penstock-planning"

@@ -23,7 +23,9 @@ from penstock.cli import cli
 from penstock.host.commit import from_checkout
 from places import PROJECT
 
-BESIDE = ("dashboard", "messages", "planning", "pool", "pyslurm", "rest", "site-view")
+BESIDE = ("dashboard", "fronts", "messages", "planning", "pool", "pyslurm", "rest", "site-view")
+# What needs others of them, beside the core.
+NEEDS = {"penstock-pool": ["penstock-fronts"]}
 FOLDERS = {"pyslurm": "pyslurm-backend"}
 SNAKEMAKE = "snakemake-executor-plugin-penstock"
 SOURCES = {
@@ -92,7 +94,8 @@ def test_they_have_one_version_and_ask_for_each_other_by_it(wheels):
     assert f"penstock-dmr=={__version__}" in needs(wheels["penstock"])
     assert needs(wheels["penstock-lab"]) == [f"penstock[planning,pool,rest]=={__version__}"]
     for name in (f"penstock-{one}" for one in BESIDE):
-        assert f"penstock=={__version__}" in needs(wheels[name])
+        pins = {f"{one}=={__version__}" for one in ("penstock", *NEEDS.get(name, []))}
+        assert {one for one in needs(wheels[name]) if one.startswith("penstock")} == pins
         assert f"{name}=={__version__}; extra == '{name.removeprefix('penstock-')}'" in every_need(wheels["penstock"])
     assert f"penstock[pool]=={__version__}" in needs(wheels[SNAKEMAKE])
     assert needs(wheels["penstock-portals"]) == [], "the hub's own environment has what its spawner needs"
@@ -276,6 +279,7 @@ def until(done: Callable[[], bool], seconds: float = 60.0) -> None:
 @pytest.mark.parametrize(
     ("name", "commands"),
     [
+        ("penstock-fronts", ()),
         ("penstock-pool", ("pool",)),
         ("penstock-dashboard", ("dashboard",)),
         ("penstock-messages", ("message",)),
@@ -285,13 +289,15 @@ def until(done: Callable[[], bool], seconds: float = 60.0) -> None:
 )
 def test_each_distribution_goes_with_the_core_alone(wheels, tmp_path, name, commands):
     run(sys.executable, "-m", "venv", tmp_path)
-    run(tmp_path / "bin" / "pip", "install", "-q", wheels["penstock-dmr"], wheels["penstock"], wheels[name])
+    others = NEEDS.get(name, [])
+    ours = (wheels[one] for one in ("penstock-dmr", "penstock", *others, name))
+    run(tmp_path / "bin" / "pip", "install", "-q", *ours)
     for command in commands:
         assert run(tmp_path / "bin" / "penstock", command, "--help").startswith(f"Usage: penstock {command}")
-    package = name.replace("-", "_")
+    package, *used = (one.replace("-", "_") for one in (name, *others))
     whole = ALONE.replace("penstock.", f"{package}.").replace("import penstock\n", f"import {package}\n")
     whole = whole.replace("penstock.__path__", f"{package}.__path__")
-    assert run(tmp_path / "bin" / "python", "-Ic", whole, "").split() == ["penstock", package]
+    assert run(tmp_path / "bin" / "python", "-Ic", whole, "").split() == ["penstock", *sorted({package, *used})]
 
 
 def test_what_each_asks_hatch_to_do_is_the_same():

@@ -23,6 +23,7 @@ AGENT = PROJECT / "agent"
 # Where the packages of each distribution lie.
 BESIDE = (
     "plugins/dashboard",
+    "plugins/fronts",
     "plugins/messages",
     "plugins/planning",
     "plugins/pool",
@@ -169,7 +170,7 @@ def test_a_fault_is_seen():
 
 def test_the_core_names_no_module_of_what_is_installed_beside_it():
     """Not by a string either, which import rules do not see."""
-    beside = re.compile(r"\bpenstock_(?:lab|messages|planning|pool|pyslurm)\b")
+    beside = re.compile(r"\bpenstock_(?:fronts|lab|messages|planning|pool|pyslurm)\b")
     named = {name for name, path in modules().items() if beside.search(path.read_text(encoding="utf-8"))}
     # Ways in for programs of users, which nothing of Penstock imports.
     ways_in = ("messages.channels", "pool.futures", "tools.dask", "tools.joblib", "tools.parsl")

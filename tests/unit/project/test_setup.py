@@ -20,7 +20,7 @@ DISTRIBUTIONS = (
     "lab/",
     *(
         f"plugins/{name}/"
-        for name in ("dashboard", "messages", "planning", "pool", "pyslurm-backend", "rest", "site-view")
+        for name in ("dashboard", "fronts", "messages", "planning", "pool", "pyslurm-backend", "rest", "site-view")
     ),
 )
 READ = (*(f"{folder}pyproject.toml" for folder in DISTRIBUTIONS), "hatch_build.py", "agent/penstock/__init__.py")

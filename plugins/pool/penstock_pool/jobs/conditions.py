@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from penstock.errors import SlurmUnavailable
-from penstock.fronts.answers.rows import parse_table
 from penstock.fronts.programs.submit import ALIVE
 from penstock.slurm.parse import parse_time
 from penstock.slurm.raw_looks import RawLooks
+from penstock_fronts.rows import parse_table
 from penstock_pool.waiting import OtherJob
 
 __all__ = ["SlurmJobs", "judged"]

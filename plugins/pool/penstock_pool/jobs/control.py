@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.fronts.answers.words import Through, parse_words
 from penstock.fronts.programs.again import SCANCEL_LETTERS
+from penstock_fronts.words import Through, parse_words
 from penstock_pool.signals import KILL, TERM, Whom, signal_number
 
 __all__ = ["CancelAsk", "ControlAsk", "JobName", "read_cancel", "read_control"]

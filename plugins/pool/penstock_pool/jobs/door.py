@@ -19,8 +19,6 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from penstock.errors import PenstockError, SlurmUnavailable, UserError
-from penstock.fronts.answers.site import Asker, ShimSite
-from penstock.fronts.answers.words import CommandAnswer, Through
 from penstock.fronts.programs.pools import DOOR
 from penstock.host import descriptors
 from penstock.host.files import replace as replace_file
@@ -31,6 +29,8 @@ from penstock.host.logs import get_logger
 from penstock.host.owners import peer_of
 from penstock.slurm.states import LONG_STATES
 from penstock.values.documents import brief, show
+from penstock_fronts.site import Asker, ShimSite
+from penstock_fronts.words import CommandAnswer, Through
 from penstock_pool.folder import PoolFolder
 from penstock_pool.jobenv import exported
 from penstock_pool.jobfiles import JobFiles

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.fronts.answers.words import Through
 from penstock.slurm.parse import ParseError, asked_hosts
+from penstock_fronts.words import Through
 
 __all__ = ["nodes_of"]
 

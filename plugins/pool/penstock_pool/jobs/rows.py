@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from penstock.fronts.answers.rows import Table
-from penstock.fronts.answers.sacct import WIDTHS
-from penstock.fronts.answers.squeue_format import HEADINGS, LETTERS
 from penstock.slurm.states import SHORT_STATES
+from penstock_fronts.rows import Table
+from penstock_fronts.sacct import WIDTHS
+from penstock_fronts.squeue_format import HEADINGS, LETTERS
 from penstock_pool.filenames import error_name, input_name, output_name
 from penstock_pool.jobqueue import JobQueue, job_number
 from penstock_pool.jobs.amounts import amount

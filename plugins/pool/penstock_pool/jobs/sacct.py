@@ -1,5 +1,5 @@
 """What sacct says of a pool's jobs: those that it chooses, by their times and states as Slurm's accounting does, and by
-what they are. How they are shown is said in `penstock.fronts.answers.sacct`. Pure."""
+what they are. How they are shown is said in `penstock_fronts.sacct`. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from penstock.fronts.answers import sacct
-from penstock.fronts.answers.rows import Table
-from penstock.fronts.answers.site import Asker, ShimSite
-from penstock.fronts.answers.words import CommandAnswer, Option, Through
 from penstock.slurm.moments import parse_moment
 from penstock.slurm.parse import ParseError
 from penstock.slurm.states import LONG_STATES, SHORT_STATES
+from penstock_fronts import sacct
+from penstock_fronts.rows import Table
+from penstock_fronts.site import Asker, ShimSite
+from penstock_fronts.words import CommandAnswer, Option, Through
 from penstock_pool.jobs.amounts import UNITS
 from penstock_pool.jobs.nodes import nodes_of
 from penstock_pool.jobs.rows import JobTimes

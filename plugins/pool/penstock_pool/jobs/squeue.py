@@ -1,4 +1,4 @@
-"""What squeue says of a pool's jobs: which, and in what order, beyond what `fronts.answers.squeue` reads. Pure."""
+"""What squeue says of a pool's jobs: which, and in what order, beyond what `penstock_fronts.squeue` reads. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.fronts.answers import squeue
-from penstock.fronts.answers.rows import Table
-from penstock.fronts.answers.site import Asker, ShimSite
-from penstock.fronts.answers.words import CommandAnswer, Option, Through
 from penstock.slurm.parse import parse_limit
+from penstock_fronts import squeue
+from penstock_fronts.rows import Table
+from penstock_fronts.site import Asker, ShimSite
+from penstock_fronts.words import CommandAnswer, Option, Through
 from penstock_pool.jobs.amounts import UNITS
 from penstock_pool.jobs.nodes import nodes_of
 from penstock_pool.jobs.rows import FURTHER

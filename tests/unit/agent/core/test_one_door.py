@@ -7,13 +7,21 @@ from pathlib import Path
 
 import penstock
 import penstock_dashboard
+import penstock_fronts
 import penstock_messages
 import penstock_planning
 import penstock_pool
 import penstock_site_view
 
 ROOT = Path(penstock.__file__).parent
-_PACKAGES = (penstock_dashboard, penstock_messages, penstock_planning, penstock_pool, penstock_site_view)
+_PACKAGES = (
+    penstock_dashboard,
+    penstock_fronts,
+    penstock_messages,
+    penstock_planning,
+    penstock_pool,
+    penstock_site_view,
+)
 _BESIDE = [Path(package.__file__).parent for package in _PACKAGES]
 # The simulated and the real Slurm themselves, and the laboratory, which plays the users of clusters of its own.
 _OUTSIDE = ("slurm",)

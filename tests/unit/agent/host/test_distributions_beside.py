@@ -86,11 +86,13 @@ def test_what_comes_with_penstock_comes_first_and_pythonpath_does_not_count(fold
     put(folder, {"distribution": "penstock-planning"}, "planning")
     put(folder, {"distribution": "penstock-pool"}, "pool")
     put(folder, {"distribution": "penstock-messages"}, "messages")
+    put(folder, {"distribution": "penstock-fronts"}, "fronts")
     elsewhere = folder / "elsewhere"
     put(elsewhere, {"distribution": "b"}, "b")
     monkeypatch.syspath_prepend(str(elsewhere))
     monkeypatch.chdir(elsewhere)
-    assert [one.name for one in beside()] == ["penstock-messages", "penstock-pool", "penstock-planning", "a"]
+    own = ["penstock-fronts", "penstock-messages", "penstock-pool", "penstock-planning"]
+    assert [one.name for one in beside()] == [*own, "a"]
 
 
 def test_a_checkout_is_found_by_its_pth_file(folder):
@@ -278,6 +280,7 @@ def test_a_section_of_what_is_not_installed_is_named(folder):
         ("pool", "penstock-pool"),
         ("provision", "penstock-planning"),
         ("select", "penstock-planning"),
+        ("shim", "penstock-fronts"),
     ):
         with pytest.raises(ConfigError, match=f"^configuration: `{section}:` needs {needs}: install that, too$"):
             config_of({section: {}})
@@ -305,5 +308,6 @@ def test_each_place_that_the_own_ones_name_is_there():
     for one in beside():
         for place in filter(None, (one.part, one.answers, *(command.place for command in one.commands.values()))):
             assert loaded(place) is not None
-    assert [one.name for one in beside()][:3] == ["penstock-messages", "penstock-pool", "penstock-planning"]
+    own = ["penstock-fronts", "penstock-messages", "penstock-pool", "penstock-planning"]
+    assert [one.name for one in beside()][:4] == own
     assert installed.installed_parts() != () and distributions.beside() == beside()

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from penstock.fronts.answers.words import Through
+from penstock_fronts.words import Through
 from penstock_pool.jobs.conditions import judged
 from penstock_pool.jobs.control import read_cancel, read_control
 from penstock_pool.signals import Whom

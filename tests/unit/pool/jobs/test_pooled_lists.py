@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pooled_jobs import array, job
 
-from penstock.fronts.answers.site import Asker, ShimSite
-from penstock.fronts.answers.words import Through
+from penstock_fronts.site import Asker, ShimSite
+from penstock_fronts.words import Through
 from penstock_pool.jobs import sacct, squeue
 from penstock_pool.jobs.amounts import UNITS, amount
 from penstock_pool.jobs.rows import JobOwner, sacct_table, squeue_table, wait_code

@@ -1,4 +1,4 @@
-"""Tasks of a pool as Slurm's commands write jobs. The formats are squeue's and sacct's: `penstock.fronts.answers`."""
+"""Tasks of a pool as Slurm's commands write jobs. The formats are squeue's and sacct's: `penstock_fronts`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from pooled_jobs import array, job
 
-from penstock.fronts.answers.rows import parse_table
-from penstock.fronts.answers.squeue_format import LETTERS
+from penstock_fronts.rows import parse_table
+from penstock_fronts.squeue_format import LETTERS
 from penstock_pool.jobs.rows import FURTHER, JobOwner, record, sacct_table, squeue_table
 from penstock_pool.machine import Machine, TaskEntry
 from penstock_pool.model import AttemptOutcome, Capacity, PoolMember, Use

@@ -78,6 +78,7 @@ IDEAL = SiteFacts(
     pyslurm="24.11.0",
     services=Services(user_manager=True, lingers=True, unit="active", crontab=True),
     parts=(
+        PartSeen("penstock-fronts", "1.0", "/opt/penstock/penstock_parts/fronts.json"),
         PartSeen("penstock-messages", "1.0", "/opt/penstock/penstock_parts/messages.json"),
         PartSeen("penstock-pool", "1.0", "/opt/penstock/penstock_parts/pool.json"),
         PartSeen("penstock-planning", "1.0", "/opt/penstock/penstock_parts/planning.json"),
@@ -136,6 +137,7 @@ def test_what_a_part_does_that_is_not_taken_in_is_unknown():
 def test_parts_are_told_with_their_versions_and_files():
     assert examine(IDEAL).checks["parts"] == fine(
         "parts",
+        "penstock-fronts 1.0 (/opt/penstock/penstock_parts/fronts.json), "
         "penstock-messages 1.0 (/opt/penstock/penstock_parts/messages.json), "
         "penstock-pool 1.0 (/opt/penstock/penstock_parts/pool.json), "
         "penstock-planning 1.0 (/opt/penstock/penstock_parts/planning.json)",

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.fronts.answers import squeue
-from penstock.fronts.answers.rows import Table, Unreadable, parse_table
-from penstock.fronts.answers.site import Asker, ShimSite
-from penstock.fronts.answers.squeue_format import LETTERS, Field, parse_format, parse_long_format, write_row
-from penstock.fronts.answers.words import Option, Through, parse_words
+from penstock_fronts import squeue
+from penstock_fronts.rows import Table, Unreadable, parse_table
+from penstock_fronts.site import Asker, ShimSite
+from penstock_fronts.squeue_format import LETTERS, Field, parse_format, parse_long_format, write_row
+from penstock_fronts.words import Option, Through, parse_words
 
 LONGS = {
     "user": ("u", 1),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.fronts.answers import scontrol
-from penstock.fronts.answers.rows import Table
-from penstock.fronts.answers.site import Asker, ShimSite
-from penstock.fronts.answers.words import Through
+from penstock_fronts import scontrol
+from penstock_fronts.rows import Table
+from penstock_fronts.site import Asker, ShimSite
+from penstock_fronts.words import Through
 
 SITE = ShimSite("c", (24, 11, 5))
 

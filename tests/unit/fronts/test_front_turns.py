@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from penstock.errors import SlurmUnavailable
-from penstock.fronts.answers.door import ShimDoor
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.look_cache import LookCache
 from penstock.slurm.raw_looks import RawText
 from penstock.slurm.turns import behind_all
+from penstock_fronts.door import ShimDoor
 
 GREEDY, OTHER = 1000, 1001
 RATE = 2.0  # the default of slurm.requests_per_second

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.fronts.answers.rows import Table
-from penstock.fronts.answers.site import Asker, ShimSite
-from penstock.fronts.answers.words import CommandAnswer, Option, Through, parse_words
+from penstock_fronts.rows import Table
+from penstock_fronts.site import Asker, ShimSite
+from penstock_fronts.words import CommandAnswer, Option, Through, parse_words
 
 __all__ = ["WIDTHS", "AccountingColumn", "SacctAsk", "answer", "asked", "options_of", "read"]
 

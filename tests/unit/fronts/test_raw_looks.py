@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import SlurmUnavailable
-from penstock.fronts.answers.rows import parse_table
 from penstock.slurm.commands import CommandRunner
 from penstock.slurm.raw_looks import RawLooks
+from penstock_fronts.rows import parse_table
 
 
 def looks(folder: Path, name: str, script: str) -> RawLooks:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import AnyStr, Final
 
-from penstock.fronts.answers.words import Through
+from penstock_fronts.words import Through
 
 __all__ = ["DEFAULT", "HEADINGS", "LETTERS", "LONG", "TIMES", "Field", "parse_format", "parse_long_format", "write_row"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from penstock.core.families import Family, MetricSpec, by, copied, family, named, one
-from penstock.fronts.answers.door import PROGRAMS, ShimDoor
+from penstock_fronts.door import PROGRAMS, ShimDoor
 
 __all__ = ["METRICS", "families"]
 

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from penstock.fronts.answers.rows import Table
-from penstock.fronts.answers.site import Asker, ShimSite
-from penstock.fronts.answers.squeue_format import (
+from penstock.fronts.programs.again import SQUEUE_LETTERS
+from penstock.slurm.states import SHORT_STATES
+from penstock_fronts.rows import Table
+from penstock_fronts.site import Asker, ShimSite
+from penstock_fronts.squeue_format import (
     DEFAULT,
     LETTERS,
     LONG,
@@ -23,9 +25,7 @@ from penstock.fronts.answers.squeue_format import (
     parse_long_format,
     write_row,
 )
-from penstock.fronts.answers.words import CommandAnswer, Option, Through, parse_words
-from penstock.fronts.programs.again import SQUEUE_LETTERS
-from penstock.slurm.states import SHORT_STATES
+from penstock_fronts.words import CommandAnswer, Option, Through, parse_words
 
 __all__ = ["SqueueAsk", "answer", "asked", "options_of", "read"]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from penstock.api import SiteConfig
-from penstock.core.families import Family
 from penstock.core.parts import Operation, Part, Site
-from penstock.fronts.answers import figures
-from penstock.fronts.answers.door import ShimDoor
-from penstock.slurm.raw_looks import HasRunner, RawLooks
+
+if TYPE_CHECKING:  # commands ask this class, too, and do not pay for what only the agent needs
+    from penstock.api import SiteConfig
+    from penstock.core.families import Family, MetricSpec
+    from penstock_fronts.door import ShimDoor
 
 __all__ = ["FrontsPart"]
 
@@ -21,11 +21,21 @@ class FrontsPart(Part):
     name: ClassVar[str] = "fronts"
 
     def __init__(self, site: Site) -> None:
-        self._site = site
+        super().__init__(site)
         self._door: ShimDoor | None = None
+
+    @staticmethod
+    def metrics() -> Iterable[MetricSpec]:
+        """See `Part`."""
+        from penstock_fronts import figures  # slow to load
+
+        return figures.METRICS.values()
 
     def begin(self, slurm: SiteConfig) -> None:
         """See `Part`."""
+        from penstock.slurm.raw_looks import HasRunner, RawLooks
+        from penstock_fronts.door import ShimDoor  # slow to load
+
         site, config = self._site, self._site.config()
         if not isinstance(site.reader, HasRunner):
             return
@@ -40,4 +50,6 @@ class FrontsPart(Part):
 
     def families(self) -> Iterable[Family]:
         """See `Part`."""
+        from penstock_fronts import figures  # slow to load
+
         return figures.families(self._door)

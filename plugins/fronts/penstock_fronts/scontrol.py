@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.fronts.answers.rows import Table
-from penstock.fronts.answers.site import Asker, ShimSite
-from penstock.fronts.answers.words import CommandAnswer, Through, parse_words
+from penstock_fronts.rows import Table
+from penstock_fronts.site import Asker, ShimSite
+from penstock_fronts.words import CommandAnswer, Through, parse_words
 
 __all__ = ["ScontrolAsk", "answer", "read"]
 

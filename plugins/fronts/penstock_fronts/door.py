@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from penstock.core.parts import Operation
 from penstock.errors import PenstockError, UserError
-from penstock.fronts.answers import sacct, scontrol, squeue
-from penstock.fronts.answers.rows import Table, Unreadable, parse_table
-from penstock.fronts.answers.site import Asker, ShimSite
-from penstock.fronts.answers.squeue_format import LETTERS
-from penstock.fronts.answers.words import CommandAnswer, Through
 from penstock.slurm.look_cache import LookCache
 from penstock.slurm.raw_looks import RawLooks, RawText
 from penstock.values.lines import split_lines
+from penstock_fronts import sacct, scontrol, squeue
+from penstock_fronts.rows import Table, Unreadable, parse_table
+from penstock_fronts.site import Asker, ShimSite
+from penstock_fronts.squeue_format import LETTERS
+from penstock_fronts.words import CommandAnswer, Through
 
 __all__ = ["PROGRAMS", "ShimDoor", "site_of"]
 

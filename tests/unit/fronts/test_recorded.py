@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from penstock.fronts.answers import sacct, scontrol, squeue
-from penstock.fronts.answers.rows import Table, parse_table
-from penstock.fronts.answers.site import Asker, ShimSite
-from penstock.fronts.answers.squeue_format import LETTERS
-from penstock.fronts.answers.words import CommandAnswer, Through
+from penstock_fronts import sacct, scontrol, squeue
+from penstock_fronts.rows import Table, parse_table
+from penstock_fronts.site import Asker, ShimSite
+from penstock_fronts.squeue_format import LETTERS
+from penstock_fronts.words import CommandAnswer, Through
 from places import PROJECT
 
 RECORDS = sorted((PROJECT / "tests" / "fixtures" / "shim").glob("*.json.gz"))
