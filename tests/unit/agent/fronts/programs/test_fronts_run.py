@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.fronts.commands.shim import shim
+from penstock.ipc.handlers import LocalDoor
 from penstock.sbatch.remembered import SubmittedJobs
 from waiting import until
 
@@ -424,6 +426,15 @@ def test_where_it_does_not_the_real_one_does(desk, agent, reply):
     agent(lambda request: reply)
     (desk.home / "jobs").write_text("x 7\n")
     assert desk.run("squeue") == (0, b"x 7\n", b"")
+
+
+def test_an_agent_whose_answers_are_not_installed_leaves_it_to_slurm(desk, agent):
+    door = LocalDoor({})  # what `answer` and `touched` are comes with penstock-fronts
+    asked = agent(lambda request: json.loads(asyncio.run(door.answer(os.geteuid(), json.dumps(request).encode()))))
+    (desk.home / "jobs").write_text("x 7\n")
+    assert desk.run("squeue") == (0, b"x 7\n", b"")
+    assert desk.run("scancel", "5") == (0, b"", b"")
+    assert [request["op"] for request in asked] == ["answer", "touched"]
 
 
 def test_another_cluster_is_not_the_agents(desk, agent):
