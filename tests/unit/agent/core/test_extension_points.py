@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from penstock_planning.broker.affinities import affinity_named
 
 from penstock.app import check
 from penstock.config import config_of
@@ -15,6 +14,7 @@ from penstock.core.installed import extension_points, installed_parts
 from penstock.core.parts import Part
 from penstock.errors import ConfigError
 from penstock.workflow.strategies.registry import strategy_named
+from penstock_planning.broker.choice import Preference
 
 
 def test_the_installed_parts_add_theirs_to_those_of_the_core():
@@ -76,7 +76,7 @@ def test_one_that_lacks_a_method_is_a_wrong_configuration(settings, noun, missin
 @pytest.mark.usefixtures("lacking")
 def test_an_affinity_that_lacks_its_method_is_refused_where_it_is_named():
     with pytest.raises(ConfigError, match=re.escape(LACKS.format(noun="affinity", missing="`metric`, `value`"))):
-        affinity_named("lacking")
+        Preference.named("lacking")
 
 
 def test_each_point_says_what_is_asked_of_it_and_what_comes_with_penstock_has_it():
