@@ -136,7 +136,7 @@ async def test_a_cluster_that_is_not_there(several):
 
 async def test_a_site_without_accounting_has_one_cluster(slurm_world, tmp_path):
     for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+        folder.chmod(folder.stat().st_mode | 0o055)
     cluster = slurm_world.cluster
     with_accounting = (cluster.folder / "etc" / "slurm.conf").read_text()
     conf = tmp_path / "slurm.conf"

@@ -136,7 +136,7 @@ def stub(folder, command, body):
 def around(folder, command, body):
     """A site's wrapper around one of Slurm's commands."""
     for place in (folder, *folder.parents[:2]):
-        place.chmod(0o755)
+        place.chmod(place.stat().st_mode | 0o055)
     stub(folder, command, body.replace("REAL", f'/usr/bin/{command} "$@"'))
 
 
@@ -189,7 +189,7 @@ async def test_what_only_real_slurm_refuses(slurm_world, tmp_path):
 
 async def test_a_command_that_hangs_is_killed_with_its_children(slurm_world, tmp_path):
     for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+        folder.chmod(folder.stat().st_mode | 0o055)
     mark = f"31{os.getpid()}"
     stub(tmp_path, "squeue", f"trap '' TERM INT; sleep {mark} & sleep {mark}")
     path = f"{tmp_path}:/usr/bin:/bin"
@@ -209,7 +209,7 @@ async def test_a_command_that_hangs_is_killed_with_its_children(slurm_world, tmp
 async def test_an_allocation_granted_with_the_last_breath_is_kept(slurm_world, tmp_path):
     """salloc is granted its nodes and told to stop at the same time."""
     for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+        folder.chmod(folder.stat().st_mode | 0o055)
     stub(tmp_path, "salloc", 'trap "exit 1" TERM\n/usr/bin/salloc "$@"\nsleep 60 &\nwait')
     backend = slurm_world.backend_of("alice", environment={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     job = await backend.allocate(Allocation("late", 1, 60.0), 10.0)
@@ -221,7 +221,7 @@ async def test_an_allocation_granted_with_the_last_breath_is_kept(slurm_world, t
 async def test_a_request_whose_salloc_died_is_withdrawn_or_kept(slurm_world, tmp_path, free):
     """What salloc cannot do any more is done for it: nothing waits in the queue for nodes that nobody expects."""
     for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+        folder.chmod(folder.stat().st_mode | 0o055)
     real = 'setsid /usr/bin/salloc "$@" </dev/null >/dev/null 2>&1 &'
     stub(tmp_path, "salloc", f'{real}\ntrap "exit 1" TERM\nsleep 60 &\nwait')
     if not free:
