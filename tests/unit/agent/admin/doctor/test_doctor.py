@@ -159,7 +159,7 @@ def test_a_part_that_is_not_taken_in_is_why_no_agent_starts(parts):
 
 def test_what_a_part_that_is_not_taken_in_would_have_checked_is_unknown():
     planning = PartSeen("penstock-planning", "1.0", "/srv/planning.json", "it cannot be loaded")
-    facts = replace(IDEAL, parts=(*IDEAL.parts[:2], planning), part_findings=IDEAL.part_findings[:3])
+    facts = replace(IDEAL, parts=(*IDEAL.parts[:-1], planning), part_findings=IDEAL.part_findings[:3])
     found = examine(facts).checks["request-key"]
     assert (found.level, found.seen) == (Level.UNKNOWN, "not asked: it cannot be loaded")
     assert feature(facts, "hold-request").outcome is FeatureOutcome.UNKNOWN
@@ -177,10 +177,10 @@ def test_what_a_part_of_the_sites_own_finds_is_told_and_leads_to_no_page(level):
 
 
 def test_a_part_whose_checks_fail_is_named_and_the_agent_starts():
-    messages, pool, planning = IDEAL.parts
+    *before, pool, planning = IDEAL.parts
     pool = replace(pool, unasked="RuntimeError('oh')")
     findings = (IDEAL.part_findings[0], *IDEAL.part_findings[3:])
-    facts = replace(IDEAL, parts=(messages, pool, planning), part_findings=findings)
+    facts = replace(IDEAL, parts=(*before, pool, planning), part_findings=findings)
     assert examine(facts).checks["parts"].level is Level.NOTE
     assert "penstock-pool: RuntimeError('oh')" in examine(facts).checks["parts"].seen
     assert examine(facts).checks["pool-folder"].seen == "not asked: RuntimeError('oh')"
