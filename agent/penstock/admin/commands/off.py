@@ -237,8 +237,11 @@ def _other_owner(config: Config, unavailable: AgentUnavailable) -> int | None:
     where the caller is neither."""
     folder = config.agent.state_dir
     whose = owner(folder)
-    if not folder.exists() or whose == os.geteuid():
-        return None
+    try:
+        if not folder.exists() or whose == os.geteuid():
+            return None
+    except OSError:  # a folder above it is closed to the caller
+        raise unavailable from None
     if os.geteuid() != 0 or whose is None:
         raise unavailable
     return whose

@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 from conftest import COMMAND, AgentSite
+from penstock.admin.commands.off import _other_owner
+from penstock.config import config_of
 from penstock.core.off import off_in
+from penstock.errors import AgentUnavailable
 from penstock.ipc.client import ask
 from penstock.shutdown.units import Unit, known_unit, running_as
 from penstock.state.store import Store
@@ -228,3 +231,16 @@ def test_removing_the_package_turns_it_off_and_never_waits_for_long(tmp_path, ho
 def test_the_removal_gives_up_on_a_command_that_hangs():
     (limit,) = [line for line in PRERM.read_text().splitlines() if "timeout --kill" in line]
     assert "timeout --kill-after=10 180" in limit
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_state_in_a_folder_that_is_closed_to_the_caller_is_said_to_have_no_agent_that_answers(tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    config = config_of({"agent": {"state_dir": str(closed / "state")}})
+    os.seteuid(65534)
+    try:
+        with pytest.raises(AgentUnavailable, match="nobody answers"):
+            _other_owner(config, AgentUnavailable("nobody answers"))
+    finally:
+        os.seteuid(0)
