@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from penstock.api import plural
 from penstock.console.output import ago, emit_json, table
 from penstock.errors import Infeasible, PenstockError, UserError
 from penstock_planning.broker.assess import Assessed
@@ -66,7 +67,7 @@ def show(choice: Choice, told: Telling, waking: Mapping[str, str] | None = None)
             click.echo(line)
     if choice.sent is not None:
         for array in choice.sent.arrays:
-            click.echo(f"Submitted {_jobs(len(array.pieces))} as job {array.job} to {array.lane}")
+            click.echo(f"Submitted {plural(len(array.pieces), 'job')} as job {array.job} to {array.lane}")
         click.echo(f"Bag {choice.sent.id}: penstock bags {choice.sent.id}")
 
 
@@ -104,10 +105,6 @@ def _rows(choice: Choice, *, named: bool) -> Iterator[dict[str, Any]]:
         yield one
 
 
-def _jobs(number: int) -> str:
-    return "1 job" if number == 1 else f"{number} jobs"
-
-
 def _divided(choice: Choice) -> Iterator[str]:
     """How many of several tasks go where, and when they are done."""
     bag = choice.bag
@@ -116,7 +113,7 @@ def _divided(choice: Choice) -> Iterator[str]:
         each = "" if there.shape.per == 1 else f" of {there.shape.per} tasks"
         each += f" under QOS {there.qos}" if len(bag.qos) > 1 else ""
         begin, end = ago(there.starts[0]), ago(choice.ends[name])
-        yield f"{name}: {_jobs(number)}{each}, the first starts in {begin}, the last is done in {end}"
+        yield f"{name}: {plural(number, 'job')}{each}, the first starts in {begin}, the last is done in {end}"
     if bag.count > 1 and choice.jobs:
         yield f"{bag.count} tasks are done in {ago(max(choice.ends.values()))}"
 
