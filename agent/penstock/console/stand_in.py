@@ -20,6 +20,7 @@ from penstock.config import Config
 from penstock.core.backends import make_backend
 from penstock.errors import NotNow, NotPermitted, PenstockError, SlurmUnavailable, StoreError
 from penstock.host import logs
+from penstock.ipc.inbox import STAGES
 from penstock.slurm.base import Reader
 from penstock.state.leadership import Lock
 from penstock.state.ownership import is_readable, state_path
@@ -27,8 +28,6 @@ from penstock.state.store import Store
 
 __all__ = ["answered"]
 
-_STAGES: Final = ("follow", "guide")
-"""Requests that come with jobs which are in the queue already."""
 _UNKNOWN: Final = SiteConfig((0,), "", "", frozenset(), frozenset(), "", frozenset(), 300.0)
 """The settings of a Slurm that does not answer."""
 
@@ -64,7 +63,7 @@ async def _answered(
         app.begin(await _settings(backend, without_slurm))
         # Stages that were left for the next tick are part of their workflows for whoever asks about more.
         for _number, _at, uid, left, payload in app.store.inbox.waiting():
-            if left in _STAGES:
+            if left in STAGES:
                 with suppress(PenstockError):  # which the tick will tell
                     await app.operations[left](uid, payload)
         return await app.operations[op](os.geteuid(), arguments)

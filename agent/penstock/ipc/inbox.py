@@ -15,7 +15,7 @@ from penstock.state.store import Store
 from penstock.values.backoff import backoff
 from penstock.values.documents import brief
 
-__all__ = ["LATER", "Inbox"]
+__all__ = ["LATER", "STAGES", "Inbox"]
 
 _log = get_logger(__name__)
 
@@ -27,7 +27,7 @@ LATER: Final = ("cancel", "follow", "guide", "more", "pause", "resume", "retry",
 """The operations that may be left for later."""
 
 
-_STAGES: Final = ("follow", "guide")
+STAGES: Final = ("follow", "guide")
 """Those that come with jobs which are in the queue."""
 
 
@@ -54,7 +54,7 @@ class Inbox:
         now = snapshot.taken_at
         for number, _at, uid, op, payload in self._store.inbox.waiting():
             failures, again = self._put_off.get(uid, (0, now))
-            if op in _STAGES and now < again <= now + _LONGEST:  # else the clock was set back
+            if op in STAGES and now < again <= now + _LONGEST:  # else the clock was set back
                 continue  # a later stage of a workflow is not taken before an earlier one
             try:
                 with self._store.inbox.taking(number):
@@ -73,7 +73,7 @@ class Inbox:
                 _log.error("a stored request was refused", op=op, why=brief(e))
                 decisions.append(Decision(Verb.HOLD, f"request {number}", (Reason("refused", f"{op}: {e}"),)))
             else:
-                if op in _STAGES:
+                if op in STAGES:
                     self._put_off.pop(uid, None)
                 taken = Reason("taken", f"{op} was requested while no agent ran")
                 decisions.append(Decision(Verb.ADOPT, f"request {number}", (taken,)))
@@ -87,7 +87,7 @@ class Inbox:
             else:
                 await self._audit.carry_out(Door.INBOX, uid, op, payload, operation)
         except NotPermitted as e:
-            if op in _STAGES and e.by_setting:
+            if op in STAGES and e.by_setting:
                 raise _NotYet(str(e)) from e
             raise
 
