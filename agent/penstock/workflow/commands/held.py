@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.api import Partition
 from penstock.config import Config
@@ -32,19 +33,23 @@ class HeldStages:
         """See `handing.Submitting`."""
         config = self.config
         wanted = held(workflow, strategy, asyncio.run(_partitions(config)), secrets.token_hex(3))
-        check_agent(plan_stages(config, wanted.registration))
-        jobs: dict[str, int] = {}
-        sent: list[KnownJob] = []
+        check_agent(plan_stages(config, wanted.registration()))
+        jobs: list[KnownJob] = []
+        sent: dict[str, dict[str, Any]] = {}
         try:
-            for job, stage in zip(wanted.jobs, wanted.stages, strict=True):
-                number = _submitted(job, [jobs[parent] for parent in job.after])
-                jobs[job.stage] = number
-                sent.append(KnownJob.named(number, os.geteuid(), job.name))
+            for job in wanted.jobs:
+                number = _submitted(job, [sent[parent]["job"] for parent in job.after])
+                jobs.append(KnownJob.named(number, os.geteuid(), job.name))
                 order = {"words": job.words, "workdir": workflow.workdir or ".", "script": job.script}
-                stage |= {"job": number, "order": order, "called_in_slurm": job.name, "born": as_seen(number)[1]}
-            answer = ask_or_leave(config, "guide", wanted.registration)
+                sent[job.stage] = {
+                    "job": number,
+                    "order": order,
+                    "called_in_slurm": job.name,
+                    "born": as_seen(number)[1],
+                }
+            answer = ask_or_leave(config, "guide", wanted.registration(sent))
         except BaseException:
-            asyncio.run(cancel_all(config, sent))
+            asyncio.run(cancel_all(config, jobs))
             raise
         return None if answer is None else int(answer["run"])
 

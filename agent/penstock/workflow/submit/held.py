@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from penstock.api import Partition
@@ -24,30 +25,34 @@ __all__ = ["HeldJob", "HeldWorkflow", "held"]
 @dataclass(frozen=True, slots=True)
 class HeldJob:
     """A job as sbatch is to take it: its options but for those that keep it back, its script, its name. `after` are
-    the stages whose jobs it comes after."""
+    the stages whose jobs it comes after, `expect` how long it runs (s)."""
 
     stage: str
     after: tuple[str, ...]
+    expect: float
     words: list[str]
     script: str
     name: str
 
+    @property
+    def entry(self) -> dict[str, Any]:
+        """What the agent is told of it while it has no number."""
+        after = list(self.after)
+        return {"name": self.stage, "job": 0, "after": after, "expect": self.expect, "kept": Kept.BEGIN.value}
+
 
 @dataclass(frozen=True, slots=True)
 class HeldWorkflow:
-    """Its `jobs`, parents before their children, and what is registered of it once they have numbers: `strategy` says
-    how they are let go."""
+    """Its `jobs`, parents before their children. `strategy` says how they are let go."""
 
     workflow: str
     strategy: str
     jobs: tuple[HeldJob, ...]
-    stages: tuple[dict[str, Any], ...]
-    """Of each job, as the agent is told."""
 
-    @property
-    def registration(self) -> dict[str, Any]:
-        """What the agent is told of it."""
-        return {"workflow": self.workflow, "strategy": self.strategy, "stages": list(self.stages)}
+    def registration(self, sent: Mapping[str, Mapping[str, Any]] = MappingProxyType({})) -> dict[str, Any]:
+        """What the agent is told of it, with what is known by stage of those that have been `sent`."""
+        stages = [{**job.entry, **sent.get(job.stage, {})} for job in self.jobs]
+        return {"workflow": self.workflow, "strategy": self.strategy, "stages": stages}
 
 
 def held(workflow: Workflow, strategy: str, partitions: Sequence[Partition], token: str) -> HeldWorkflow:
@@ -62,11 +67,7 @@ def held(workflow: Workflow, strategy: str, partitions: Sequence[Partition], tok
     cuts = rules.tie is Tie.NONE and not rules.ahead and plan.by is None
     known = {unit.name for unit in units}
     jobs = tuple(_job(workflow, unit, known, token) for unit in units)
-    stages = tuple(
-        {"name": job.stage, "job": 0, "after": list(job.after), "expect": unit.run_time, "kept": Kept.BEGIN.value}
-        for job, unit in zip(jobs, units, strict=True)
-    )
-    return HeldWorkflow(workflow.name, PerStage.name if cuts else strategy, jobs, stages)
+    return HeldWorkflow(workflow.name, PerStage.name if cuts else strategy, jobs)
 
 
 def _job(workflow: Workflow, unit: Stage, known: set[str], token: str) -> HeldJob:
@@ -74,4 +75,5 @@ def _job(workflow: Workflow, unit: Stage, known: set[str], token: str) -> HeldJo
     # The agent may have to put back what was started too early; when a stage fails, those after it must stay.
     words = spec_words(replace(spec, requeue=True), spec.workdir)
     after = tuple(name for name in unit.after if name in known)
-    return HeldJob(unit.name, after, words, with_exports(spec.script, spec.environment), spec.name)
+    script = with_exports(spec.script, spec.environment)
+    return HeldJob(unit.name, after, unit.run_time, words, script, spec.name)
