@@ -12,7 +12,6 @@ from penstock.config import Config
 from penstock.errors import NotPermitted, PenstockError, StoreError
 from penstock.future.bands import Misses
 from penstock.future.past import ENOUGH, QueuePast, used_in
-from penstock.host.clock import Clock
 from penstock.slurm.base import Reader
 from penstock.state.ownership import is_readable, state_path
 from penstock.state.store import Store
@@ -36,16 +35,16 @@ async def known_past(config: Config, backend: Reader, cluster: str, snapshot: Sn
     """How long jobs ran and who came, and what bands of starts have missed. Raises nothing: what cannot be had is not
     known."""
     past, misses = kept_past(config, cluster, snapshot)
-    return await with_history(past, backend, backend, config.asa.history), misses
+    return await with_history(past, backend, config.asa.history), misses
 
 
-async def with_history(past: QueuePast, reader: Reader, clock: Clock, period: float) -> QueuePast:
+async def with_history(past: QueuePast, reader: Reader, period: float) -> QueuePast:
     """With what accounting tells of the caller's own jobs of so long (s), where by the look at the queue too few are
     known. Raises nothing: what cannot be had is not known."""
     if len(past.used) >= ENOUGH or not period:
         return past
     try:
-        return known_by(past, await reader.history(since=clock.now() - period))
+        return known_by(past, await reader.history(since=reader.now() - period))
     except PenstockError:
         return past  # without accounting
 

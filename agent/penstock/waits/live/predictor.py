@@ -85,7 +85,7 @@ class Predictions:
 
     async def known_past(self, snapshot: Snapshot) -> QueuePast:
         """The same, with what accounting tells of the agent's user where that is too little."""
-        return await with_history(self.past(snapshot), self._backend, self._clock, self._period)
+        return await with_history(self.past(snapshot), self._backend, self._period)
 
     async def prepare(self, geometries: Collection[Geometry]) -> bool:
         """These are about to be predicted: ask who has something to say; whether anybody has anything new."""
