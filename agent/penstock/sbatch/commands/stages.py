@@ -86,18 +86,15 @@ class StageJob:
 
     def submit(self, environment: Mapping[str, str]) -> int:
         """See `Placing`."""
-        placed, line = self.placed(environment), self.job.line
+        placed = self.placed(environment)
         job = placed.done.job
         if job is None:
             sys.stdout.write(placed.done.text.decode(errors="replace"))
             return placed.done.end() or 1
-        cluster = placed.done.cluster
-        if line.has("quiet"):
-            pass
-        elif line.has("parsable"):
-            click.echo(f"{job}{cluster}")
-        else:
-            click.echo(f"Submitted batch job {job}" + (f" on cluster {cluster[1:]}" if cluster else ""))
+        if not self.job.quiet:
+            cluster = placed.done.cluster
+            where = f" on cluster {cluster[1:]}" if cluster else ""
+            click.echo(f"{job}{cluster}" if self.job.line.has("parsable") else f"Submitted batch job {job}{where}")
         sys.stdout.flush()
         if placed.failed is not None:
             hint = {
