@@ -4,10 +4,10 @@ A connection belongs to a peer: an account, where the kernel or a credential tel
 until its first request has proven whose it is, then busy while a request is answered, and at rest between requests. One
 peer has its share of the door and no more. When there is no room for one more, one makes room that the door waits for:
 
-- an anonymous one, the oldest of the peer that has the most of them, so that one peer does not push out the first steps
-  of another;
+- an anonymous one, the oldest of the peer that has the most of them (of several such, of that with the most
+  connections), so that one peer does not push out the first steps of another;
 - where there is none, one at rest: of the peer with the most connections that which has rested longest;
-- one of the newcomer's own, where that peer has more connections than the one that would have to give way.
+- one of the newcomer's own, where that peer has as many connections as the one that would have to give way.
 
 A busy one does not, but for peers that come first: these have a place whenever another peer has one, and no share
 bounds them.
@@ -87,8 +87,8 @@ class Gate(Generic[K]):
             leaves = self.yields(resting=len(self._peers) >= bounds.most)
             if peer in self.first:
                 leaves = self._for_first() if leaves is None else leaves
-            elif leaves is not None and self._of_peer[peer] > self._of_peer[self._peers[leaves]]:
-                leaves = self._of(peer)  # a peer does not push out one that has less
+            elif leaves is not None and self._of_peer[peer] >= self._of_peer[self._peers[leaves]]:
+                leaves = self._of(peer)  # a peer does not push out one that has no more than it
             if leaves is None:
                 return ConnectionEntry(False)
         if leaves is not None:
@@ -116,9 +116,9 @@ class Gate(Generic[K]):
 
     def _oldest(self, among: Mapping[K, str], counts: Mapping[str, int]) -> K | None:
         """Of the peer that has the most of these, the first one; of peers that come first, none."""
-        most = max((counts[peer] for peer in set(among.values()) if peer not in self.first), default=0)
-        fits = (key for key, peer in among.items() if counts[peer] == most and peer not in self.first)
-        return next(fits, None)
+        given = (peer for peer in dict.fromkeys(among.values()) if peer not in self.first)
+        most = max(given, key=lambda peer: (counts[peer], self._of_peer[peer]), default=None)
+        return None if most is None else next(key for key, peer in among.items() if peer == most)
 
     def _of(self, peer: str) -> K | None:
         def its(among: Mapping[K, str]) -> Iterable[K]:

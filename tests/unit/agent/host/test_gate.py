@@ -35,7 +35,7 @@ def test_the_bounds_hold_and_what_is_busy_is_turned_out_for_first_peers_alone(bo
                 gone = there.pop(entry.leaves)
                 assert states.pop(entry.leaves) != "busy" or (peer in first and gone not in first)
                 assert gone not in first or peer in first, "peers that come first give way to each other alone"
-                assert peer in first or gone == peer or counts[gone] >= counts[peer]
+                assert peer in first or gone == peer or counts[gone] > counts[peer]
             if entry.welcome:
                 there[place], states[place] = peer, "anonymous"
             else:
@@ -133,6 +133,25 @@ def test_a_peer_does_not_push_out_one_that_has_less():
         gate.rest(number)
     gate.enter("one", "few")
     assert gate.enter(3, "many") == ConnectionEntry(True, 0)
+
+
+def test_a_peer_does_not_push_out_the_first_steps_of_one_that_has_as_many():
+    gate = Gate(ConnectionBounds(most=2, of_peer=2, anonymous=2, anonymous_of_peer=2))
+    gate.enter("its own", "a")
+    gate.prove("its own")
+    gate.rest("its own")
+    gate.enter("friend", "b")
+    assert gate.enter("another", "a") == ConnectionEntry(True, "its own")
+
+
+def test_of_two_peers_in_their_first_steps_the_one_with_more_connections_makes_room():
+    gate = Gate(ConnectionBounds(most=3, of_peer=3, anonymous=3, anonymous_of_peer=3))
+    gate.enter("friend", "b")
+    gate.enter("at rest", "a")
+    gate.prove("at rest")
+    gate.rest("at rest")
+    gate.enter("new", "a")
+    assert gate.enter("newcomer", "c") == ConnectionEntry(True, "new")
 
 
 def test_without_any_room_a_peer_that_comes_first_gives_way_as_well():
