@@ -18,10 +18,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
+from penstock.future.drawn import Arrivals, OwnJob, Span
 from penstock.future.draws import Draw, Drawing
 from penstock.future.past import QueuePast
 from penstock.future.present import Present
-from penstock.future.replay import HORIZON, Arrival, OwnJob, Span, replay, replay_queue
+from penstock.future.replay import HORIZON, replay, replay_queue
 
 __all__ = [
     "FUTURES",
@@ -64,10 +67,10 @@ class _Certain:
     """The future in which all run as long as they may, and nobody comes."""
 
     def __init__(self, present: Present) -> None:
-        self.ends: Sequence[float] = [job.end for job in present.running]
-        self.runs: Sequence[float] = [job.limit for job in present.waiting]
+        self.ends = np.array([job.end for job in present.running])
+        self.runs = np.array([job.limit for job in present.waiting])
 
-    def arrival(self, i: int) -> Arrival | None:
+    def arrivals(self, part: int) -> Arrivals | None:
         """See `replay.Drawn`."""
         return None
 

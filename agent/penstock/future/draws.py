@@ -23,9 +23,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.future.drawn import Arrivals
 from penstock.future.past import ENOUGH, HOUR, PastJob, QueuePast
 from penstock.future.present import Present
-from penstock.future.replay import HORIZON, Arrival
+from penstock.future.replay import HORIZON
 
 __all__ = ["Draw", "Drawing"]
 
@@ -38,6 +39,8 @@ _RUN_ALIKE: Final = 0.6
 _RUNNING, _WAITING, _ARRIVALS, _OWN, _WHICH, _COMMON = 0, 1, 2, 3, 4, 6
 """Parts of a draw, each with random numbers of its own; that of `_WHICH` is two wide."""
 
+Shares = NDArray[np.float64]
+
 
 class Drawing:
     """Draws futures of this present out of this past; `draw(k)` is the k-th, counted from 0. `known` are run times (s)
@@ -46,17 +49,30 @@ class Drawing:
     def __init__(
         self, present: Present, past: QueuePast, seed: int, known: Mapping[int, float] = MappingProxyType({})
     ) -> None:
-        self.present, self.past, self.seed, self.known = present, past, seed, known
-        self._used = _ascending(past.used)
-        self._by_user = {user: np.sort(np.array(shares)) for user, shares in past.by_user.items()}
-        self._users = sorted({job.user for job in present.running}.union(j.user for j in present.waiting) - {""})
-        self._own = _ascending(past.own) if len(past.own) >= ENOUGH else self._used
-        self.came: dict[int, list[PastJob]] = defaultdict(list)
+        self.present, self.past, self.seed = present, past, seed
+        used = _ascending(past.used)
+        self.shares = _Shares(used)
+        """Of the limits of jobs whose users are not known."""
+        self.own_shares = _Shares(_ascending(past.own)) if len(past.own) >= ENOUGH else self.shares
+        """Of the limits of the user's own."""
+        running, waiting = present.running, present.waiting
+        self._start = np.array([job.start for job in running])
+        self._last = np.array([min(job.end, present.now + _LONGEST) for job in running])
+        self._limit = np.array([min(job.limit, _LONGEST) for job in running])
+        ran = (present.now - self._start) / np.maximum(self._limit, 1.0)
+        self._names = sorted({job.user for job in running}.union(j.user for j in waiting) - {""})
+        known_of = {user: np.sort(np.array(shares)) for user, shares in past.by_user.items()}
+        self._running = _SharesOfUsers(used, self._names, known_of, [job.user for job in running], ran)
+        self._waiting = _SharesOfUsers(
+            used, self._names, known_of, [job.user for job in waiting], np.zeros(len(waiting))
+        )
+        self._asked = np.array([min(job.limit, _LONGEST) for job in waiting])
+        told = {place: run for place, run in known.items() if place < len(waiting)}
+        self._told = np.array(list(told), dtype=np.intp), np.array(list(told.values()))
+        self._came: dict[int, list[PastJob]] = defaultdict(list)
         for job in past.jobs:
-            self.came[int(job.submit // HOUR)].append(job)
-        elapsed = [present.now - job.start for job in present.running]
-        self._limits = np.array([min(job.limit, _LONGEST) for job in present.running])
-        self._elapsed = np.array(elapsed) / np.maximum(self._limits, 1.0) if elapsed else np.empty(0)
+            self._came[int(job.submit // HOUR)].append(job)
+        self._in_hour: dict[int, Shares] = {}
 
     def draw(self, number: int) -> Draw:
         """See `Draw`."""
@@ -66,48 +82,28 @@ class Drawing:
         """Random numbers of a draw, each part its own, so that none depends on how many another has used."""
         return np.random.default_rng([self.seed, number, part])
 
-    def shares(self, chances: NDArray[np.float64], ran: NDArray[np.float64] | float = 0.0) -> NDArray[np.float64]:
-        """Shares of limits by chances in [0, 1), each above what has been used already."""
-        return _above(self._used, chances, ran)
-
-    def shares_of(
-        self,
-        users: Sequence[str],
-        number: int,
-        part: int,
-        ran: NDArray[np.float64] | float = 0.0,
-    ) -> NDArray[np.float64]:
-        """Shares of the limits of these users' jobs in a draw, each by what is known of the user."""
-        chances = self.generator(number, part).random(len(users))
-        common = dict(zip(self._users, self.generator(number, _COMMON).random(len(self._users)), strict=True))
-        which = self.generator(number, part + _WHICH)
-        alike, own = which.random(len(users)) < _RUN_ALIKE, which.random(len(users))
-        theirs = np.array([common.get(user, chances[i]) for i, user in enumerate(users)])
-        chances = np.where(alike, theirs, chances)
-        found, used = self.shares(chances, ran), np.broadcast_to(ran, chances.shape)
-        for i, user in enumerate(users):
-            known = self._by_user.get(user)
-            if known is not None and own[i] < len(known) / (len(known) + 1):
-                first = int(np.searchsorted(known, used[i], side="right"))
-                if left := len(known) - first:
-                    found[i] = known[first + int(chances[i] * left)]
+    def ends(self, number: int) -> Shares:
+        """When each running job ends; one that is past its limit between now and when Slurm is expected to end it."""
+        now = self.present.now
+        chances = self.generator(number, _RUNNING).random(len(self._limit))
+        ends = self._start + self._shares_of(self._running, number, _RUNNING, chances) * self._limit
+        inside = (now < ends) & (ends <= self._last)
+        found: Shares = np.where(inside, ends, now + chances * (self._last - now))
         return found
 
-    def own_shares(self, chances: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The same for jobs of the user's own."""
-        return _above(self._own, chances, 0.0)
+    def runs(self, number: int) -> Shares:
+        """How long (s) each of those who wait will run."""
+        chances = self.generator(number, _WAITING).random(len(self._asked))
+        runs = self._shares_of(self._waiting, number, _WAITING, chances) * self._asked
+        places, seconds = self._told
+        runs[places] = seconds
+        found: Shares = np.maximum(runs, 1.0)
+        return found
 
-    def ends(self, number: int) -> list[float]:
-        """When each running job ends; one that is past its limit between now and when Slurm is expected to end it."""
-        present, running = self.present, self.present.running
-        chances = self.generator(number, _RUNNING).random(len(running))
-        shares = self.shares_of([job.user for job in running], number, _RUNNING, self._elapsed)
-        ends = []
-        for job, share, limit, chance in zip(running, shares, self._limits, chances, strict=True):
-            end = job.start + float(share) * float(limit)
-            last = min(job.end, present.now + _LONGEST)
-            ends.append(end if present.now < end <= last else present.now + float(chance) * (last - present.now))
-        return ends
+    def _shares_of(self, jobs: _SharesOfUsers, number: int, part: int, chances: Shares) -> Shares:
+        which = self.generator(number, part + _WHICH)
+        alike, own = which.random(len(chances)) < _RUN_ALIKE, which.random(len(chances))
+        return jobs.by(chances, alike, self.generator(number, _COMMON).random(len(self._names)), own)
 
     @cached_property
     def hours_of_day(self) -> dict[int, tuple[int, ...]]:
@@ -116,66 +112,120 @@ class Drawing:
         near = {of: tuple(h for h in hours if (h - of + 1) % _DAY <= 2) for of in range(_DAY)}
         return {of: found if len(found) >= _ALIKE else hours for of, found in near.items()}
 
+    def came_in(self, hour: int) -> Shares:
+        """Who came in a watched hour, five numbers each, in columns: how long (s) after it began, for how many nodes of
+        which area (-1: of one that does not count here), for at most and for how long (s; NaN: that is not known)."""
+        if hour not in self._in_hour:
+            areas = self.present.by_partition
+            rows = [
+                (
+                    job.submit % HOUR,
+                    job.nodes,
+                    areas.get(job.partition.partition(",")[0], -1),
+                    min(job.limit, _LONGEST),
+                    np.nan if job.run is None else job.run,
+                )
+                for job in self._came.get(hour, ())
+            ]
+            self._in_hour[hour] = np.array(rows, dtype=np.float64).reshape(-1, 5).T
+        return self._in_hour[hour]
+
 
 class Draw:
     """One future of the others (`replay.Drawn`)."""
 
     def __init__(self, drawing: Drawing, number: int) -> None:
         self._drawing = drawing
-        present = drawing.present
-        self.ends: Sequence[float] = drawing.ends(number)
-        shares = drawing.shares_of([job.user for job in present.waiting], number, _WAITING)
-        self.runs: Sequence[float] = [
-            max(drawing.known.get(place, float(share) * min(job.limit, _LONGEST)), 1.0)
-            for place, (job, share) in enumerate(zip(present.waiting, shares, strict=True))
-        ]
+        self.ends = drawing.ends(number)
+        self.runs = drawing.runs(number)
         self._random = drawing.generator(number, _ARRIVALS)
         self._own = drawing.generator(number, _OWN)
-        self._hour = int(present.now // HOUR)
-        self._arrivals: list[Arrival] = []
+        self._hour = int(drawing.present.now // HOUR)
+        self._parts: list[Arrivals] = []
         self._over = not drawing.past.hours
 
-    def own_chances(self, count: int) -> NDArray[np.float64]:
+    def own_chances(self, count: int) -> Shares:
         """So many chances in [0, 1) for jobs of the user's own; to be asked for once."""
         return self._own.random(count)
 
-    def arrival(self, i: int) -> Arrival | None:
-        """See `replay.Drawn`."""
-        while i >= len(self._arrivals) and not self._over:
-            self._draw_an_hour()
-        return self._arrivals[i] if i < len(self._arrivals) else None
+    def arrivals(self, part: int) -> Arrivals | None:
+        """See `replay.Drawn`; a part is a day."""
+        while part >= len(self._parts) and not self._over:
+            self._draw_hours()
+        return self._parts[part] if part < len(self._parts) else None
 
-    def _draw_an_hour(self) -> None:
-        drawing, present = self._drawing, self._drawing.present
-        begin = self._hour * HOUR
-        hours = drawing.hours_of_day[self._hour % _DAY]
-        jobs = drawing.came[hours[int(self._random.random() * len(hours))]]
-        shares = drawing.shares(self._random.random(len(jobs)))
-        for job, share in zip(jobs, shares, strict=True):
-            submit = begin + job.submit % HOUR
-            area = present.by_partition.get(job.partition.partition(",")[0])
-            if submit > present.now and area is not None:
-                limit = min(job.limit, _LONGEST)
-                run = float(share) * limit if job.run is None else min(job.run, limit)
-                self._arrivals.append(Arrival(submit, job.nodes, area, limit, max(run, 1.0)))
-        self._hour += 1
-        self._over = begin > present.now + HORIZON
+    def _draw_hours(self) -> None:
+        """A day, or what is left."""
+        drawing, now = self._drawing, self._drawing.present.now
+        begins: list[Shares] = []
+        hours: list[Shares] = []
+        chances: list[Shares] = []
+        while len(hours) < _DAY and not self._over:
+            begin = self._hour * HOUR
+            alike = drawing.hours_of_day[self._hour % _DAY]
+            hours.append(drawing.came_in(alike[int(self._random.random() * len(alike))]))
+            count = int(hours[-1].shape[1])
+            chances.append(self._random.random(count))
+            begins.append(np.full(count, begin))
+            self._hour += 1
+            self._over = begin > now + HORIZON
+        after, nodes, area, limit, ran = np.concatenate(hours, axis=1)
+        submit = np.concatenate(begins) + after
+        shares = drawing.shares.by(np.concatenate(chances))
+        runs = np.maximum(np.where(np.isnan(ran), shares * limit, np.minimum(ran, limit)), 1.0)
+        counts = (submit > now) & (area >= 0)
+        part = Arrivals(submit, nodes.astype(np.int64), area.astype(np.int64), limit, runs)
+        self._parts.append(Arrivals(*(column[counts] for column in part)))
 
 
-def _ascending(shares: Sequence[float]) -> NDArray[np.float64]:
+class _Shares:
+    """Shares of limits by chances in [0, 1), each above what jobs `ran` already (a share): one of those that are known,
+    which come in ascending order; where none is above it, each up to the whole is as likely."""
+
+    def __init__(self, known: Shares, ran: Shares | float = 0.0) -> None:
+        self._known = known
+        self._used = np.clip(ran, 0.0, 1.0)
+        self._first = np.searchsorted(known, self._used, side="right")
+        self._left = len(known) - self._first
+
+    def by(self, chances: Shares) -> Shares:
+        """One for each chance."""
+        even: Shares = self._used + (1.0 - self._used) * (1.0 - chances)  # never what was used already
+        if not len(self._known):
+            return even
+        place = np.minimum(self._first + (chances * self._left).astype(np.intp), len(self._known) - 1)
+        found: Shares = np.where(self._left > 0, self._known[place], even)
+        return found
+
+
+class _SharesOfUsers:
+    """The same for jobs of these users, each by what is known of the user (ascending shares by name). `names` are those
+    of all users, "" is none of them."""
+
+    def __init__(
+        self, anybody: Shares, names: Sequence[str], known: Mapping[str, Shares], users: Sequence[str], ran: Shares
+    ) -> None:
+        self._anybody = _Shares(anybody, ran)
+        place = {user: i for i, user in enumerate(names)}
+        self._user = np.array([place.get(user, len(names)) for user in users], dtype=np.intp)
+        self._named = self._user < len(names)
+        theirs = [known.get(user, np.empty(0)) for user in users]
+        count = np.array([len(shares) for shares in theirs], dtype=np.intp)
+        first = np.array([shares.searchsorted(r, side="right") for shares, r in zip(theirs, ran, strict=True)], np.intp)
+        self._weight = count / (count + 1)
+        self._left = count - first
+        self._known = np.concatenate([*theirs, np.empty(0)])
+        self._begin = np.cumsum(count) - count + first
+
+    def by(self, chances: Shares, alike: NDArray[np.bool_], common: Shares, own: Shares) -> Shares:
+        """One for each job. `alike`: by the chance that its user's jobs have in `common`, by user; `own`: chances that
+        it is not drawn from what is known of that user."""
+        chances = np.where(alike & self._named, np.append(common, 0.0)[self._user], chances)
+        found = self._anybody.by(chances)
+        which = (own < self._weight) & (self._left > 0)
+        found[which] = self._known[self._begin[which] + (chances[which] * self._left[which]).astype(np.intp)]
+        return found
+
+
+def _ascending(shares: Sequence[float]) -> Shares:
     return np.sort(np.array(shares if len(shares) >= ENOUGH else (), dtype=np.float64))
-
-
-def _above(
-    known: NDArray[np.float64], chances: NDArray[np.float64], ran: NDArray[np.float64] | float
-) -> NDArray[np.float64]:
-    """By the known shares that are above `ran`; where there is none, each up to the whole is as likely."""
-    used = np.clip(np.broadcast_to(ran, chances.shape), 0.0, 1.0)
-    even: NDArray[np.float64] = used + (1.0 - used) * (1.0 - chances)  # never what was used already
-    if not len(known):
-        return even
-    first = np.searchsorted(known, used, side="right")
-    left = len(known) - first
-    place = np.minimum(first + (chances * left).astype(np.intp), len(known) - 1)
-    found: NDArray[np.float64] = np.where(left > 0, known[place], even)
-    return found

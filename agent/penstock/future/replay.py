@@ -21,14 +21,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
+from penstock.future.drawn import Drawn, OwnJob, Span
 from penstock.future.present import Present
 from penstock.future.steps import cut
 
-__all__ = ["DEPTH", "HORIZON", "Arrival", "Drawn", "OwnJob", "Span", "replay", "replay_queue"]
+__all__ = ["DEPTH", "HORIZON", "replay", "replay_queue"]
 
 HORIZON: Final = 30 * 86400.0
 """Seconds from now after which a replay ends: what has not started by then never does."""
@@ -40,45 +41,6 @@ _FOUND: Final = 8
 """Starts that are remembered for each number of nodes."""
 _LOOKED: Final = 50
 """Jobs in the queue, or on their nodes, that are looked at in such a unit."""
-
-
-class OwnJob(NamedTuple):
-    """A job of ours in the partition: nodes, time limit and run time (s), and the places of those it comes after."""
-
-    nodes: int
-    limit: float
-    run: float
-    after: tuple[int, ...] = ()
-
-
-class Arrival(NamedTuple):
-    """A job of others that is submitted at `submit` (s) to an area, runs for `run` seconds and says `limit`."""
-
-    submit: float
-    nodes: int
-    area: int
-    limit: float
-    run: float
-
-
-class Drawn(Protocol):
-    """One drawn future of the others: the same for every cut that is tried in it."""
-
-    ends: Sequence[float]
-    """When each of `Present.running` ends (s)."""
-    runs: Sequence[float]
-    """How long each of `Present.waiting` will run (s)."""
-
-    def arrival(self, i: int) -> Arrival | None:
-        """The job that comes as the `i`-th, counted from 0, in order of submission; None: nobody comes any more."""
-        ...
-
-
-class Span(NamedTuple):
-    """When a job started and ended (s); both infinite if it never did."""
-
-    start: float
-    end: float
 
 
 def replay(
@@ -193,12 +155,13 @@ class _Replay:
         self._until = [job.end for job in present.running]  # the end by its limit
         self._running = sorted((end, j) for j, end in enumerate(self._until))
         self._ends = [
-            (max(end, job.kept), j) for j, (end, job) in enumerate(zip(drawn.ends, present.running, strict=True))
+            (max(end, job.kept), j)
+            for j, (end, job) in enumerate(zip(drawn.ends.tolist(), present.running, strict=True))
         ]
         heapify(self._ends)
         self._queue: list[tuple[float, int]] = []  # rank, job
         self._later: list[tuple[float, float, int]] = []  # when, rank, job
-        for place, (waiting, run) in enumerate(zip(present.waiting, drawn.runs, strict=True)):
+        for place, (waiting, run) in enumerate(zip(present.waiting, drawn.runs.tolist(), strict=True)):
             j = self._add(waiting.nodes, waiting.area, waiting.limit, run)
             rank = float(place - len(present.waiting))
             if waiting.after <= now:
@@ -245,12 +208,13 @@ class _Replay:
         """Until the last of those that are followed has started."""
         now, last = self._present.now, self._present.now + HORIZON
         left = len(self._followed) - self._look(now)
-        number, coming = 0, self._drawn.arrival(0)
+        arrivals = self._arrivals()
+        coming = next(arrivals, None)
         done = 20 + len(self._width) // 4
         while left:
             now = min(
                 self._ends[0][0] if self._ends else math.inf,
-                coming.submit if coming is not None else math.inf,
+                coming[0] if coming is not None else math.inf,
                 self._later[-1][0] if self._later else math.inf,
                 self.shut[-1][0] if self.shut else math.inf,
             )
@@ -268,12 +232,11 @@ class _Replay:
                 _, rank, j = self._later.pop()
                 insort(self._queue, (rank, j))
                 hope |= self._width[j] <= self.free[self._area[j]]
-            while coming is not None and coming.submit <= now:
-                j = self._add(coming.nodes, coming.area, coming.limit, coming.run)
-                insort(self._queue, (coming.submit - self._present.now, j))
-                hope |= coming.nodes <= self.free[coming.area]
-                number += 1
-                coming = self._drawn.arrival(number)
+            while coming is not None and coming[0] <= now:
+                submit, nodes, area, limit, run = coming
+                insort(self._queue, (submit - self._present.now, self._add(nodes, area, limit, run)))
+                hope |= nodes <= self.free[area]
+                coming = next(arrivals, None)
             if hope:
                 left -= self._look(now)
             done += 1 + self.looked // _LOOKED
@@ -283,6 +246,12 @@ class _Replay:
                 done = 0
         yield done
         return self._spans
+
+    def _arrivals(self) -> Iterator[tuple[float, int, int, float, float]]:
+        part = 0
+        while (block := self._drawn.arrivals(part)) is not None:
+            yield from zip(*(column.tolist() for column in block), strict=True)
+            part += 1
 
     def _over(self, j: int, now: float) -> None:
         """Its nodes are free, and who came after it may come."""
@@ -314,7 +283,13 @@ class _Replay:
             return 0
         plan = _Plan(self, now)
         gone = set[int]()
-        for _rank, j in self._queue[: places[-1] + 1]:
+        for place, (_rank, j) in enumerate(self._queue[: places[-1] + 1]):
+            # Who cannot start behind the reservations made so far cannot behind more of them, and nobody needs one who
+            # stands behind the last that still can.
+            while places and places[-1] >= place and not plan.starts(self._queue[places[-1]][1]):
+                places.pop()
+            if not places or places[-1] < place:
+                break
             if plan.starts(j):
                 self._start(j, plan, now)
                 gone.add(j)

@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 from penstock.api import Reason, plural
 from penstock.errors import UserError
 from penstock.future.cluster import YEAR, Cluster, Unknown
+from penstock.future.drawn import OwnJob
 from penstock.future.draws import Draw, Drawing
 from penstock.future.holes import Longer, delays
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.present import Present
-from penstock.future.replay import HORIZON, OwnJob, replay
+from penstock.future.replay import HORIZON, replay
 from penstock.values.durations import duration_text
 from penstock.workflow.asks import why_apart
 from penstock.workflow.files.checks import check_against, elsewhere
@@ -410,7 +411,7 @@ def run_times(stages: Sequence[Stage], drawing: Drawing, draw: Draw) -> list[flo
     """How long (s) each stage runs in this future: as its file says, one of the times that it took before, or where
     nobody has said a share of its limit. To be asked for once of a draw."""
     chances = draw.own_chances(len(stages))
-    shares = drawing.own_shares(chances)
+    shares = drawing.own_shares.by(chances)
     return [
         stage.took[int(chance * len(stage.took))]
         if stage.took

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from penstock.api import Owner, OwnerLimits
 from penstock.config import Config
 from penstock.errors import Infeasible, PenstockError
-from penstock.future.replay import OwnJob
+from penstock.future.drawn import OwnJob
 from penstock.values.allow import Rule, Subject, refusal
 from penstock_planning.broker.clusters import ClusterView
 from penstock_planning.broker.partitions import Candidate, candidates

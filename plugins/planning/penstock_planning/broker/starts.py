@@ -24,12 +24,13 @@ from penstock.future.bands import drawn_starts, queue_starts
 from penstock.future.bits import BitProfile
 from penstock.future.cluster import YEAR, Cluster, Unknown
 from penstock.future.counted import Counted
+from penstock.future.drawn import OwnJob
 from penstock.future.draws import Drawing
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.planner import Ask
 from penstock.future.present import Present
 from penstock.future.profile import place
-from penstock.future.replay import HORIZON, OwnJob
+from penstock.future.replay import HORIZON
 from penstock_planning.broker.partitions import Candidate
 
 __all__ = ["Further", "Starts", "calibrated", "foreseen", "outlasting", "planned"]

@@ -11,11 +11,11 @@ from penstock.console.backends import backend_of
 from penstock.core.pace import at_once
 from penstock.future.bands import Misses, band_of, drawn_starts, guaranteed_start, guaranteed_starts, likely_starts
 from penstock.future.cluster import Cluster
+from penstock.future.drawn import OwnJob
 from penstock.future.draws import Draw, Drawing
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.present import Present
 from penstock.future.queued import DEEP, FEW, WORK, QueueStart, within
-from penstock.future.replay import OwnJob
 from penstock.future.turns import believed
 from penstock.waits.live.known import known_past
 from penstock.workflow.model import Stage

@@ -22,10 +22,10 @@ from penstock.future.bands import (
     likely_starts,
     queue_starts,
 )
+from penstock.future.drawn import OwnJob
 from penstock.future.draws import Drawing
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.present import Present, Running, Waiting
-from penstock.future.replay import OwnJob
 
 USER = "alice"
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from penstock.api import Node, Partition, Reservation, SiteConfig, Snapshot
 from penstock.future.cluster import YEAR, Cluster, Unknown
 from penstock.future.counted import Counted
+from penstock.future.drawn import OwnJob
 from penstock.future.leftover import Leftover
 from penstock.future.profile import place
 from penstock.future.queue import DEPTH, QueuePlan, waiting
-from penstock.future.replay import OwnJob
 from penstock.future.turns import Turns, believed
 from penstock.slurm import records
 from penstock.waits.learners.queue_view import NewJob, Past, look

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
+from given_futures import Arrival, Given
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api import Partition, Reservation
 from penstock.core.pace import at_once
 from penstock.future.cluster import Cluster
+from penstock.future.drawn import OwnJob, Span
 from penstock.future.present import Present, Running, Waiting
-from penstock.future.replay import Arrival, OwnJob, Span, replay
+from penstock.future.replay import replay
 from penstock_lab.sim.replay import replay as in_the_laboratory
 from penstock_lab.sim.trace import Trace
 from penstock_lab.testing import NODES, make_job, make_snapshot
-
-
-@dataclass
-class Given:
-    """A future that is said."""
-
-    ends: Sequence[float] = ()
-    runs: Sequence[float] = ()
-    arrivals: Sequence[Arrival] = ()
-
-    def arrival(self, i):
-        return self.arrivals[i] if i < len(self.arrivals) else None
 
 
 def present(procs, running=(), waiting=(), now=0.0):

@@ -7,8 +7,8 @@ from bag_world import hindered
 
 from penstock.api import AccountingRecord, JobState, Node, Partition, Reservation, SiteConfig, Snapshot
 from penstock.errors import UserError
+from penstock.future.drawn import OwnJob
 from penstock.future.past import ENOUGH, QueuePast
-from penstock.future.replay import OwnJob
 from penstock.slurm.records import node_from_line, partition_from_line
 from penstock_planning.broker.assess import Assessed
 from penstock_planning.broker.choice import lanes_of
