@@ -1,8 +1,9 @@
-"""What hatch cannot read in pyproject.toml: the pins of our own distributions, and the commit that it is made of."""
+"""What hatch cannot read in pyproject.toml: the pins of our own distributions, the commit, and what is compiled."""
 
 from __future__ import annotations
 
 import runpy
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -34,21 +35,37 @@ class Dependencies(MetadataHookInterface):
         }
 
 
-class Commit(BuildHookInterface[Any]):
-    """A file with the commit, where git knows it. An editable install asks git each time."""
+class Built(BuildHookInterface[Any]):
+    """A file with the commit, where git knows it, and the compiled kernel, where there is a C compiler."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Called before the files are packed."""
-        asked = Path(self.root, "agent/penstock/host/commit.py")
-        commit = runpy.run_path(str(asked))["from_checkout"]()  # its package needs more than a build has
+        """Called before the files are packed. An editable install asks git each time for the commit."""
+        self._made = tempfile.TemporaryDirectory()
+        if self.target_name == "wheel":
+            self._compile(version == "editable", build_data)
+        commit = self._run("agent/penstock/host/commit.py")["from_checkout"]()
         if version == "editable" or commit is None:
             return  # in an sdist the file is among the others
-        self._written = tempfile.NamedTemporaryFile("w", suffix=".txt")  # noqa: SIM115 # needed until it is packed
-        self._written.write(f"{commit}\n")
-        self._written.flush()
-        build_data["force_include"][self._written.name] = PLACES[self.target_name]
+        written = Path(self._made.name, "commit.txt")
+        written.write_text(f"{commit}\n", encoding="ascii")
+        build_data["force_include"][str(written)] = PLACES[self.target_name]
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Called after the files are packed."""
-        if hasattr(self, "_written"):
-            self._written.close()
+        self._made.cleanup()
+
+    def _compile(self, editable: bool, build_data: dict[str, Any]) -> None:
+        kernel = self._run("agent/penstock/kernel/compiling.py")
+        folder = Path(self.root, "agent/penstock/kernel") if editable else Path(self._made.name)
+        if (why := kernel["compile_into"](folder)) is not None:
+            self.app.display_warning(f"Without the compiled kernel, the slower pure Python serves. {why}")
+        elif not editable:
+            built = kernel["BUILT"]
+            build_data["force_include"][str(folder / built)] = f"penstock/kernel/{built}"
+            # Of any Python, but of one machine.
+            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data.update(pure_python=False, tag=f"py3-none-{platform}")
+
+    def _run(self, file: str) -> dict[str, Any]:
+        """A module by itself: its package needs more than a build has."""
+        return runpy.run_path(str(Path(self.root, file)))

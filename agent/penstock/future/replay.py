@@ -25,9 +25,11 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from penstock.future.compiled import CompiledReplay
 from penstock.future.drawn import Drawn, OwnJob, Span
 from penstock.future.present import Present
 from penstock.future.steps import cut
+from penstock.kernel.library import KERNEL
 
 __all__ = ["DEPTH", "HORIZON", "replay", "replay_queue"]
 
@@ -53,14 +55,29 @@ def replay(
     protect: float = math.inf,
 ) -> Generator[int, None, list[Span]]:
     """The span of each of our jobs, all submitted now, in parts (see `Pace.walk`), each the work done since."""
-    return _Replay(present, drawn, jobs, by_submission, depth, protect).run()
+    if KERNEL is None:
+        return _Replay(present, drawn, jobs, by_submission, depth, protect).run()
+    before = len(present.running) + len(present.waiting)
+    numbers = range(before, before + len(jobs))
+    return _by_kernel(present, drawn, jobs, numbers, by_submission=by_submission, depth=depth, protect=protect)
 
 
 def replay_queue(
     present: Present, drawn: Drawn, places: Sequence[int], *, depth: int = DEPTH, protect: float = math.inf
 ) -> Generator[int, None, list[Span]]:
     """The span of each of those who wait at these places of `Present.waiting`, nothing of ours being submitted."""
-    return _Replay(present, drawn, (), False, depth, protect, places).run()
+    if KERNEL is None:
+        return _Replay(present, drawn, (), False, depth, protect, places).run()
+    numbers = [len(present.running) + place for place in places]
+    return _by_kernel(present, drawn, (), numbers, by_submission=False, depth=depth, protect=protect)
+
+
+def _by_kernel(
+    present: Present, drawn: Drawn, jobs: Sequence[OwnJob], numbers: Sequence[int], **options: float
+) -> Generator[int, None, list[Span]]:
+    one = CompiledReplay(present, drawn, jobs, numbers, last=present.now + HORIZON, **options)
+    starts, ends = yield from one.run(_PART)
+    return list(map(Span, starts, ends))
 
 
 class _Levels:
@@ -184,12 +201,7 @@ class _Replay:
         self._followed = {j: i for i, j in enumerate(numbers)}
         self._spans = [Span(math.inf, math.inf) for _ in self._followed]
         self._queue += [(0.0, self._first + i) for i, job in enumerate(jobs) if not job.after]
-        self.shut: list[tuple[float, int, tuple[int, ...]]] = []  # when, -1 closes and 1 opens, cells
-        for closed in present.closed:
-            if closed.start > now:
-                self.shut.append((closed.start, -1, closed.cells))
-            self.shut.append((closed.end, 1, closed.cells))
-        self.shut.sort(reverse=True)
+        self.shut = sorted(present.turns, reverse=True)
 
     def _add(self, nodes: int, area: int, limit: float, run: float) -> int:
         self._width.append(nodes)

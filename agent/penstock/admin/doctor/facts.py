@@ -142,6 +142,8 @@ class SiteFacts:
     """Those that accounting has; None: it was not asked (no rule names one), or does not say all."""
     parts: tuple[PartSeen, ...] | Trouble = ()
     """The distributions beside the core that bring a part."""
+    kernel: str = ""
+    """Why the compiled kernel does not serve; empty: it does."""
     part_findings: tuple[Finding, ...] = ()
     """What the installed parts find of what is theirs."""
     requests: Mapping[str, int] = field(default_factory=dict)

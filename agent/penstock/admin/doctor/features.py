@@ -105,7 +105,7 @@ FEATURES: Final[Sequence[Spec]] = (
         "submit stages ahead",
         "user",
         (*_SUBMIT, *_KEEP),
-        ("aging", "accounting", "clock"),
+        ("aging", "accounting", "clock", "kernel"),
         served=(*_SUBMIT, "agent"),
         wanted=_always,
     ),

@@ -40,6 +40,7 @@ def check_host(facts: SiteFacts) -> Iterator[Finding]:
     yield _view(facts)
     yield _pyslurm(facts)
     yield _rest(facts)
+    yield _kernel(facts)
     yield _parts(facts)
     yield from (one for one in facts.part_findings if one.check not in _LAST)
     yield _limits(facts)
@@ -269,6 +270,13 @@ def _rest(facts: SiteFacts) -> Finding:
         change = "have Slurm's commands on PATH, with `rest.commands: auto`, or do without these"
         return note("rest", f"{spoken}; not to be had: {', '.join(facts.rest.lacks)}", change)
     return fine("rest", f"{spoken}; Slurm's commands do what it cannot")
+
+
+def _kernel(facts: SiteFacts) -> Finding:
+    if facts.kernel:
+        seen = f"Penstock counts drawn futures in pure Python, which takes 20 times as long: {facts.kernel}"
+        return note("kernel", seen, "install a C compiler (Debian: gcc libc6-dev), and then Penstock again")
+    return fine("kernel", "Penstock counts drawn futures by its compiled kernel")
 
 
 def _parts(facts: SiteFacts) -> Finding:

@@ -33,6 +33,7 @@ from penstock.host.listening import bare
 from penstock.host.logins import login
 from penstock.ipc.address import advertised_host
 from penstock.ipc.client import ask_agent
+from penstock.kernel.library import WHY_NOT
 from penstock.state.leadership import is_shared
 from penstock.state.lease.files import published
 from penstock.state.ownership import is_readable, own_folder, state_path
@@ -87,6 +88,7 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
         probe=_probe() if with_mpi else None,
         services=_services(limit),
         parts=parts if isinstance(parts, Trouble) else parts[0],
+        kernel=WHY_NOT,
         part_findings=() if isinstance(parts, Trouble) else parts[1],
         **known,  # type: ignore[arg-type]
     )
