@@ -58,6 +58,7 @@ SMALLEST = [
     Small("bench.matchmaking", "", "as printed, all pairs"),
     Small("bench.provision", "", "CyberShake, 8,039 tasks, orders"),
     Small("bench.waits", "", "refit of the queue's learner"),
+    Small("bench.futures", "--waiting 20 40 --rounds 1", "times the time of a future", (TRACES,)),
     Small("bench.pool_cost", "--tasks 500", "goals missed"),
     Small("bench.checks", "--applications 5 --seconds 2 --every 1", r"\| agent \| [0-9]+"),
     Small("bench.simulate", "--rounds 1", "replan, CTC@338", (TRACES,)),
