@@ -14,8 +14,10 @@ from penstock.kernel.futures import BREATH, DONE, Futures
 
 __all__ = ["CompiledReplay"]
 
-_SOONER: Final = 20
+_SOONER: Final = 40
 """How many units of work the kernel does in the time that the reference takes for one."""
+_BEGIN: Final = 100
+"""Units of the reference that drawing a future and handing it over take."""
 
 
 class CompiledReplay:
@@ -64,7 +66,7 @@ class CompiledReplay:
     def run(self, part: int) -> Generator[int, None, tuple[list[float], list[float]]]:
         """When each starts and ends (s). Yields the work done since the last time, at least `part` at a time but for
         the last one, in the units of the reference: of the time that it takes. Raises MemoryError."""
-        rest, number = 0, 0
+        rest, number = _BEGIN * _SOONER, 0
         with Futures(self._world) as futures:
             said = BREATH
             while said != DONE:

@@ -274,7 +274,7 @@ def _rest(facts: SiteFacts) -> Finding:
 
 def _kernel(facts: SiteFacts) -> Finding:
     if facts.kernel:
-        seen = f"Penstock counts drawn futures in pure Python, which takes 20 times as long: {facts.kernel}"
+        seen = f"Penstock counts drawn futures in pure Python, which takes some 30 times as long: {facts.kernel}"
         return note("kernel", seen, "install a C compiler (Debian: gcc libc6-dev), and then Penstock again")
     return fine("kernel", "Penstock counts drawn futures by its compiled kernel")
 

@@ -34,6 +34,7 @@ from penstock.future.holes import Longer, delays
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.present import Present
 from penstock.future.replay import HORIZON, replay
+from penstock.kernel.library import KERNEL
 from penstock.values.durations import duration_text
 from penstock.workflow.asks import why_apart
 from penstock.workflow.files.checks import check_against, elsewhere
@@ -66,6 +67,9 @@ WORK: Final = 700_000
 PATIENT: Final = 3 * WORK
 """The same where somebody waits for the answer, or the chain will take long: a long queue has most to gain by, and its
 futures cost most."""
+_SOON: Final = PATIENT // 4 if KERNEL else PATIENT
+"""The same from when enough futures are drawn. By the compiled kernel these are many more than its reference draws in the
+whole of it."""
 _LONG: Final = 6 * 3600.0
 _MOST_CORE_HOURS: Final = 1.01
 _MOST_WORSE: Final = 0.05  # of the futures
@@ -315,7 +319,8 @@ def compare(
     row = None if first is None or others is None else first + others
     while row is not None:
         results.append(row)
-        row = (yield from trial.run(len(results), cuts)) if len(results) < _MOST else None
+        enough = len(results) >= _MOST or (len(results) >= _ENOUGH and trial.done >= _SOON)
+        row = None if enough else (yield from trial.run(len(results), cuts))
     columns = [np.array([row[i] for row in results]).reshape(-1, 2) for i in range(len(cuts))]
     longer = [_longer(workflow, cut) for cut in cuts]
     # As often as not several cuts have a job in common.

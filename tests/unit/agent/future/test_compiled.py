@@ -55,12 +55,13 @@ def test_those_who_wait_start_when_the_reference_says(seed, most, ways):
 
 def test_work_is_told_in_parts_and_may_be_given_up(monkeypatch):
     monkeypatch.setattr(replay, "_PART", 5)
-    present = Present(0.0, (15,), ((0,),), (4,), (), (Waiting(3, 0, 50.0, 0.0),) * 1000, (), {})
-    drawn = Given(runs=[40.0] * 1000)
+    present = Present(0.0, (15,), ((0,),), (4,), (), (Waiting(3, 0, 50.0, 0.0),) * 3000, (), {})
+    drawn = Given(runs=[40.0] * 3000)
     parts = replay.replay(present, drawn, [OwnJob(3, 10.0, 10.0)])
+    assert next(parts) >= 100, "the begin"
     assert all(5 <= next(parts) <= 15 for _ in range(3))
     parts.close()
-    assert at_once(replay.replay(present, drawn, [OwnJob(3, 10.0, 10.0)])) == [Span(40_000.0, 40_010.0)]
+    assert at_once(replay.replay(present, drawn, [OwnJob(3, 10.0, 10.0)])) == [Span(120_000.0, 120_010.0)]
 
 
 def test_who_asks_for_more_nodes_than_a_number_holds_waits():
