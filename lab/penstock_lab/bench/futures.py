@@ -4,8 +4,8 @@
 
 A machine of 338 nodes is full with jobs of the log of the CTC SP2, and as many of the jobs behind them wait as is said.
 A chain of three stages is submitted now, and followed in futures that are drawn from the 5,000 jobs before, as
-`penstock try` does. One round is one future, drawn anew and replayed by both, whose spans must be equal. CPU seconds; the
-median of the rounds, and the smallest and the largest ratio.
+`penstock try` does. One round is one future, drawn anew and replayed by both; their spans must be equal. The figures
+are CPU seconds, the median of the rounds, and the smallest and the largest ratio.
 
 `try` may take so much work as 5 seconds of pure Python do: how many futures that is, by both, is told as well.
 """
@@ -20,12 +20,11 @@ import random
 import statistics
 import time
 from collections.abc import Iterator
-
-import pytest
+from unittest.mock import patch
 
 from penstock.future import replay
-from penstock.future.draws import Drawing
 from penstock.future.drawn import OwnJob, Span
+from penstock.future.draws import Drawing
 from penstock.future.past import HOUR, PastJob, QueuePast, latest_of_each
 from penstock.future.present import Present, Running, Waiting
 from penstock.kernel.library import KERNEL, WHY_NOT
@@ -79,8 +78,7 @@ def situation(jobs: list[PastJob], waiting: int) -> tuple[Present, QueuePast]:
 
 def one(drawing: Drawing, number: int, compiled: bool) -> tuple[float, int, list[Span]]:
     """A future drawn and replayed: CPU seconds, units of work, the spans of the chain."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replay, "KERNEL", KERNEL if compiled else None)
+    with patch.object(replay, "KERNEL", KERNEL if compiled else None):
         began, work = time.process_time(), 0
         parts = replay.replay(drawing.present, drawing.draw(number), CHAIN)
         while True:
@@ -117,9 +115,7 @@ def main() -> None:
         )
     for fewer, more in zip(options.waiting, options.waiting[1:], strict=False):
         print(f"{fewer:,} to {more:,} waiting: {medians[more] / medians[fewer]:.1f} times the time of a future")
-    print(
-        f"load {os.getloadavg()[0]:.1f}, medians of {options.rounds} futures; goal: 20, at least 200 / 100 / 40, 12 times"
-    )
+    print(f"load {os.getloadavg()[0]:.1f}, medians of {options.rounds} futures; goals: 20, 200 / 100 / 40, 12 times")
 
 
 if __name__ == "__main__":

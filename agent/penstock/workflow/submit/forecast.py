@@ -68,8 +68,8 @@ PATIENT: Final = 3 * WORK
 """The same where somebody waits for the answer, or the chain will take long: a long queue has most to gain by, and its
 futures cost most."""
 _SOON: Final = PATIENT // 4 if KERNEL else PATIENT
-"""The same from when enough futures are drawn. By the compiled kernel these are many more than its reference draws in the
-whole of it."""
+"""The same from when enough futures are drawn. In it the compiled kernel replays many more than its reference does in
+the whole time."""
 _LONG: Final = 6 * 3600.0
 _MOST_CORE_HOURS: Final = 1.01
 _MOST_WORSE: Final = 0.05  # of the futures
