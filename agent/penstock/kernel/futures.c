@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arrays.h"
 #include "kernel.h"
 
 enum { DONE = 0, BREATH = 1, WANTS_ARRIVALS = 2, NO_MEMORY = -1 };
@@ -80,19 +81,6 @@ int64_t kernel_abi(void) {
 
 static int before(entry a, entry b) {
     return a.when < b.when || (a.when == b.when && a.job < b.job);
-}
-
-/* As realloc, NULL also where the size is too large to say. */
-static void *resized(void *old, int64_t count, size_t each) {
-    return (uint64_t)count > SIZE_MAX / each ? NULL : realloc(old, (size_t)count * each);
-}
-
-/* Whether there is memory for so many in an array; else it stays as it is. */
-#define RESIZED(array, count, each) ((larger = resized((array), (count), (each))) != NULL && ((array) = larger, 1))
-
-/* How much room an array gets that needs room for so many. */
-static int64_t roomier(int64_t room, int64_t wanted) {
-    return 2 * room > wanted ? 2 * room : wanted;
 }
 
 static int room_in(entries *in, int64_t wanted) {

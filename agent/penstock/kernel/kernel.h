@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* Goes up with each change of what is declared here: penstock_kernel/library.py asks for it. */
-#define KERNEL_ABI 1
+#define KERNEL_ABI 2
 int64_t kernel_abi(void);
 
 /* A queue and its future (penstock/future/present.py, replay.py). Times in seconds; infinite: never. */
@@ -50,5 +50,22 @@ int futures_come(futures *f, const futures_arrivals *more);
 int futures_go(futures *f, int64_t part, int64_t *done);
 void futures_spans(const futures *f, double *start, double *end);
 void futures_end(futures *f);
+
+/* Rigid jobs in order of submission, and when each starts under a policy (penstock_lab/sim). Whole seconds. */
+typedef struct {
+    int64_t jobs, procs;
+    int64_t replan; /* else conservative */
+    int64_t batch;  /* all ends of a second, then all submissions, then one pass; else a pass for each */
+    const int64_t *submit, *run, *width, *estimate;
+    int64_t *start;
+} schedule_trace;
+
+typedef struct schedule schedule;
+
+/* NULL: there is no memory. */
+schedule *schedule_begin(const schedule_trace *trace);
+/* 0: over; 1: so many instants have passed; -1: there is no memory. */
+int schedule_go(schedule *s, int64_t instants);
+void schedule_end(schedule *s);
 
 #endif

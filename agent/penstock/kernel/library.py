@@ -11,7 +11,7 @@ from penstock.kernel.compiling import BUILT
 
 __all__ = ["KERNEL", "OFF", "WHY_NOT"]
 
-_ABI: Final = 1
+_ABI: Final = 2
 OFF: Final = "PENSTOCK_KERNEL"
 """Set to "python" in the environment, the reference serves."""
 

@@ -7,6 +7,9 @@ are not exact):
     pyss    each submission with a pass of its own, then each end with a pass of its own, ends in the order in which the
             jobs began; what is estimated to be free from this second on counts as free in all of these passes (so
             called after the simulator pyss, which does this)
+
+Conservative and replan are done by the compiled kernel where there is one (`penstock.kernel`): the same starts, by the
+same steps, many times sooner.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
+from penstock.kernel.library import KERNEL
+from penstock.kernel.schedules import starts_of
 from penstock_lab.sim.base import NEVER, Policy
 from penstock_lab.sim.conservative import Conservative
 from penstock_lab.sim.easy import Easy
@@ -40,6 +45,9 @@ def replay(trace: Trace, procs: int, policy: str, ties: str = "pyss") -> array[i
     KeyError for an unknown policy, UserError for a trace that `Trace.check` refuses.
     """
     trace.check(procs)
+    if KERNEL is not None and policy in ("conservative", "replan") and ties in TIES:
+        columns = trace.submit, trace.run, trace.procs, trace.estimate
+        return starts_of(columns, procs, replan=policy == "replan", batch=ties == "batch")
     loop = {"pyss": _pyss, "batch": _batch}[ties]
     return loop(trace, POLICIES[policy](trace, procs))
 
