@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Protocol
 
 from dmr import wire
 from penstock.audit.record import Door
-from penstock.core.pace import Pace, Timed
+from penstock.core.pace import BEHIND, Pace, Timed
 from penstock.core.parts import Operation
 from penstock.errors import NotNow, NotPermitted, PenstockError, UserError
 from penstock.host.clock import Clock
@@ -19,6 +21,7 @@ from penstock.host.logs import get_logger
 from penstock.ipc.audited import PEER, RequestAudit
 from penstock.ipc.auth import Verifier
 from penstock.ipc.guards import GuardDesk
+from penstock.ipc.inturn import LongQuestions
 from penstock.ipc.limits import RateLimit, Requesters
 from penstock.values.documents import brief
 
@@ -31,7 +34,9 @@ _DEAREST = 200.0
 _A_PART = 1000  # characters of an answer that take about as long as a stage to look through
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _OFTEN = ("answer", "touched", "turn")
-_AS_OFTEN = re.compile(rb'\{"op": ?"(%b)"' % "|".join(_OFTEN).encode())
+_LONG = ("try",)
+_SAID = re.compile(rb'\{"op": ?"(%b)"' % "|".join((*_OFTEN, *_LONG)).encode())
+_GIVES_WAY = 0.05  # seconds after which a long question goes on, though short ones are still at work
 
 
 class LocalDoor:
@@ -55,6 +60,8 @@ class LocalDoor:
         self.requesters = Requesters()
         self._limit = limit
         self._audit = audit
+        self._long = LongQuestions()
+        self._at_work: set[Timed[bytes]] = set()
 
     async def answer(self, uid: int, line: bytes) -> bytes:
         """The reply to one line from the process of user `uid` on this host."""
@@ -66,26 +73,66 @@ class LocalDoor:
 
     async def at(self, door: Door, uid: int, line: bytes) -> bytes:
         """The reply to one line that came in by this door."""
-        if self._limit is None or uid == 0:
-            return await self._answer(door, uid, line)
-        often = self._often is not None and _AS_OFTEN.match(line) is not None
-        limit = self._often if self._often is not None and often else self._limit
+        said = found[1].decode() if (found := _SAID.match(line)) is not None else ""
+        limit = self._often if self._often is not None and said in _OFTEN else self._limit
+        if uid == 0:  # who has no limits, and gives way all the same
+            limit = None
         try:
-            limit.take(uid, time.monotonic())
+            if limit is not None:
+                limit.take(uid, time.monotonic())
+            if said in _LONG:
+                return await self._in_turn(door, uid, line, said, limited=limit is not None)
         except NotNow as e:
             self._count_refused(uid)
             if self._audit is not None:
                 self._audit.turned_away(door, uid, e)
             return refused(e)
-        work = Timed(self._answer(door, uid, line, often=often))
-        reply = await work
+        work = Timed(self._answer(door, uid, line, said))
+        self._at_work.add(work)
+        try:
+            reply = await work
+        finally:
+            self._at_work.discard(work)
         # The agent does one thing at a time: who makes it work long has fewer requests.
-        limit.charge(uid, min(work.seconds // _CHEAP, _DEAREST), time.monotonic())
+        if limit is not None:
+            limit.charge(uid, min(work.seconds // _CHEAP, _DEAREST), time.monotonic())
         return reply
 
-    async def _answer(self, door: Door, uid: int, line: bytes, *, often: bool = False) -> bytes:
+    async def _in_turn(self, door: Door, uid: int, line: bytes, said: str, *, limited: bool) -> bytes:
+        """The reply to a long question, when those of the same user before it have ended. Raises NotNow."""
+        if not limited:
+            return await self._behind_short(Timed(self._answer(door, uid, line, said)))
+        called, used = asyncio.Event(), 0.0
+        turn = self._long.enter(uid, time.monotonic(), called.set)
         try:
-            reply = await _written(await self._dispatch(door, uid, line, often=often))
+            while (rest := self._long.begins_in(turn, time.monotonic())) > 0:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(called.wait(), rest)
+                called.clear()
+            work = Timed(self._answer(door, uid, line, said))
+            try:
+                return await self._behind_short(work)
+            finally:
+                used = work.seconds
+        finally:
+            self._long.leave(turn, used, time.monotonic())
+
+    async def _behind_short(self, work: Timed[bytes]) -> bytes:
+        former = BEHIND.set(self._short_ones)
+        try:
+            return await work
+        finally:
+            BEHIND.reset(former)
+
+    async def _short_ones(self) -> None:
+        """Until no short question is at work; one that waits for Slurm is not."""
+        until = time.monotonic() + _GIVES_WAY
+        while any(work.at_work for work in self._at_work) and time.monotonic() < until:
+            await asyncio.sleep(0)
+
+    async def _answer(self, door: Door, uid: int, line: bytes, said: str) -> bytes:
+        try:
+            reply = await _written(await self._dispatch(door, uid, line, said))
             self.answers["ok"] += 1
             return reply
         except NotPermitted as e:
@@ -97,18 +144,18 @@ class LocalDoor:
         except Exception as e:
             self.answers["failed"] += 1
             _log.exception("a request failed")
-            said = {
+            told = {
                 "ok": False,
                 "error": "PenstockError",
                 "message": f"internal error: {brief(e)}; see the agent's log",
             }
-            return json.dumps(said).encode() + b"\n"
+            return json.dumps(told).encode() + b"\n"
 
     def _count_refused(self, uid: int) -> None:
         self.answers["refused"] += 1
         self.requesters.note(uid, time.monotonic())
 
-    async def _dispatch(self, door: Door, uid: int, line: bytes, *, often: bool = False) -> object:
+    async def _dispatch(self, door: Door, uid: int, line: bytes, said: str) -> object:
         try:
             text = line.decode()
             request = json.loads(text)
@@ -120,7 +167,7 @@ class LocalDoor:
             known = ", ".join(sorted(self._operations))
             anew = "if a part was installed since the agent started, start it anew"
             raise UserError(f"not a request of this agent (operations: {known}); {anew}") from e
-        if often and op not in _OFTEN:  # JSON lets a key stand twice, and the last one counts
+        if said and op != said:  # JSON lets a key stand twice, and the last one counts
             raise UserError("op: is there twice")
         if self._audit is None:
             return await operation(uid, request)

@@ -48,12 +48,16 @@ class RateLimit:
     def take(self, key: Hashable, now: float) -> None:
         """As `allows`. Raises `NotNow` where there is none left."""
         if not self.allows(key, now):
-            again = self._bucket(key, now).delay(now)
+            again = self.delay(key, now)
             raise NotNow(
                 f"too many requests: at most {self.burst:g} at once, and then {self.rate:g} a second, are answered; "
                 f"ask again in {math.ceil(again)} s",
                 again_in=again,
             )
+
+    def delay(self, key: Hashable, now: float) -> float:
+        """Seconds until there is one left for this key."""
+        return self._bucket(key, now).delay(now)
 
     def _bucket(self, key: Hashable, now: float) -> TokenBucket:
         if key not in self._buckets:

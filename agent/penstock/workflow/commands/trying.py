@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -17,6 +17,8 @@ from penstock.workflow.files.formats import load_workflow
 from penstock.workflow.model import Workflow, workflow_to_dict
 
 __all__ = ["forecast", "show", "try_"]
+
+_PATIENCE: Final = 180.0  # seconds: a user's questions of this kind are answered one after the other
 
 
 @click.command("try")
@@ -41,7 +43,7 @@ def forecast(config: Config, workflow: Workflow) -> Mapping[str, Any]:
     """The agent's forecast; where none answers, or it is another's, that of an agent that stands in."""
     request = {"workflow": workflow_to_dict(workflow)}
     try:
-        answer: Mapping[str, Any] = ask_agent(config, "try", request)
+        answer: Mapping[str, Any] = ask_agent(config, "try", request, _PATIENCE)
         return answer
     except (AgentUnavailable, NotPermitted):
         from penstock.console.stand_in import answered  # slow to load
