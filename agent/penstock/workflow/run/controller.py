@@ -7,9 +7,11 @@ step over each run of which there is news, keeps what comes of that (`book.py`),
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
-from penstock.api import Decision, Geometry, Reason, Snapshot, Verb
+from penstock.api import Decision, Geometry, Partition, Reason, Snapshot, Verb
 from penstock.core.pace import Pace
 from penstock.core.parts import Site
 from penstock.errors import NotFound, PenstockError, StoreError
@@ -31,6 +33,7 @@ from penstock.workflow.run.registrations import Registrations
 from penstock.workflow.run.room import UserRoom
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.run.submissions import Submissions
+from penstock.workflow.run.unchanged import Resting, jobs_named, resting
 from penstock.workflow.run.views import Views
 from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategy import Rules
@@ -39,14 +42,19 @@ __all__ = ["WorkflowController"]
 
 _log = get_logger(__name__)
 
-# What it costs to write down a run, and each stage of it, as work of a pass (`Pace`).
-_SAVED, _SAVED_STAGE = 30, 5
+# What it costs to write down a run, and each stage of it, and to see whether there is news of one, as work of a pass
+# (`Pace`).
+_SAVED, _SAVED_STAGE, _COMPARED = 30, 5, 5
+_FULL: Final = 600.0
+"""Seconds after which every run is stepped over all the same: what a step reads without our knowing it comes late by
+that at most, and at an interval of 30 s one pass in twenty is a full one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Stepped:
     """What the last step over a run has left, over which look and when. `wake`: when it has something to do without
-    news, infinite if never. `complete`: all that there was to do is done."""
+    news, infinite if never. `complete`: all that there was to do is done. `rest`: it had nothing to do; `look` is then
+    the last one that showed the same."""
 
     run: WorkflowRun
     look: Snapshot
@@ -54,6 +62,7 @@ class _Stepped:
     at: float
     wake: float
     complete: bool
+    rest: Resting | None = None
 
 
 class WorkflowController:
@@ -85,6 +94,8 @@ class WorkflowController:
         self._rounds: Rounds[int] = Rounds()
         self._left = False  # the last pass has left something to the next, for want of room
         self._stepped: dict[int, _Stepped] = {}
+        self._full_since = -math.inf
+        self._partitions: Mapping[str, Partition] = {}
         self._failures = site.store.errors
         self._said: dict[int, dict[str, str]] = {}  # by run and stage: the code of what was decided last
         self.steps = 0
@@ -139,16 +150,14 @@ class WorkflowController:
             return decisions
         pace = Pace()
         self.carrier.begin_pass()
-        if self._store.errors != self._failures:  # what was said last may have been lost
-            self._failures = self._store.errors
-            self._said.clear()
         now = self._clock.now()
-        claims = [
-            LookupClaim(number, run.uid if run.owned else AGENTS_OWN, self._room.measure(run).work)
-            for number, run in self.runs.items()
-            if self._has_news(run, snapshot, now)
-        ]
-        await pace.after(len(self.runs))
+        self._begin(snapshot, now)
+        claims = []
+        for number in tuple(self.runs):
+            await pace.after(_COMPARED)
+            if (run := self.runs.get(number)) is not None and self._has_news(run, snapshot, now):
+                who = run.uid if run.owned else AGENTS_OWN
+                claims.append(LookupClaim(number, who, self._room.measure(run).work))
         chosen, self._left = self._rounds.choose(claims, self.share.work)
         down = frozenset(name for name, node in snapshot.nodes.items() if not node.usable)
         unwritten: StoreError | None = None
@@ -161,6 +170,8 @@ class WorkflowController:
                 self.book.save(replace(run, pauses=begun(run.pauses, now)))
                 decisions.append(Decision(Verb.HOLD, subject_of(run), (held,)))
                 continue
+            if (known := self._stepped.get(number)) is not None:
+                known.rest = None  # whatever becomes of this step
             try:
                 decisions += self._news(number, await self._step(number, snapshot, down, pace))
             except StoreError as e:
@@ -178,6 +189,20 @@ class WorkflowController:
         await self._lookups.ask(pace)
         return decisions
 
+    def _begin(self, snapshot: Snapshot, now: float) -> None:
+        """Whether all runs are to be stepped over; where that is too much for a pass, in those that follow, too."""
+        if lost := self._store.errors != self._failures:  # what was said last may have been lost
+            self._failures = self._store.errors
+            self._said.clear()
+        if lost or snapshot.partitions != self._partitions or not 0 <= now - self._full_since < _FULL:
+            self._full_since, self._partitions = now, snapshot.partitions
+            self.full_pass()
+
+    def full_pass(self) -> None:
+        """At the next look every run is stepped over."""
+        for known in self._stepped.values():
+            known.rest = None
+
     async def _end_jobs(self, run: WorkflowRun, snapshot: Snapshot, down: frozenset[str], pace: Pace) -> None:
         """Cancel the jobs of a run of which nothing can be written down."""
         view = await self._views.of(run, snapshot, down)
@@ -186,13 +211,20 @@ class WorkflowController:
                 await self.carrier.carried_out(run.id, order, snapshot)
 
     def _has_news(self, run: WorkflowRun, snapshot: Snapshot, now: float) -> bool:
-        """Whether a step over this run can come to anything else than the last one did: the look is another one, the
+        """Whether a step over this run can come to anything else than the last one did: its jobs stand otherwise, the
         run is not what that step has left, something of it has become due, or what may be done has changed."""
         known = self._stepped.get(run.id)
-        if known is None or not known.complete or known.run is not run or known.look is not snapshot:
+        if known is None or not known.complete or known.run is not run:
             return True
         if known.pause_state != self._holds.state or known.wake <= now or self._runner.asks(run):
             return True
+        if known.look is not snapshot:
+            rest = known.rest
+            if rest is None or not rest.lasts(snapshot.taken_at, now):
+                return True
+            if self._views.seen(rest.jobs, snapshot) != rest.seen:
+                return True
+            known.look = snapshot
         return not self._lookups.rests(run.id, now)
 
     def _news(self, number: int, decisions: list[Decision]) -> list[Decision]:
@@ -204,6 +236,8 @@ class WorkflowController:
             if said.get(decision.subject) != codes:
                 said[decision.subject] = codes
                 fresh.append(decision)
+        if fresh and (known := self._stepped.get(number)) is not None:
+            known.rest = None
         if number not in self.runs:
             del self._said[number]
         return fresh
@@ -282,8 +316,20 @@ class WorkflowController:
         if (left := self.runs.get(number)) is not None:
             wake = self._runner.next_wake(left, now)
             wake = math.inf if wake is None else wake
-            self._stepped[number] = _Stepped(left, snapshot, self._holds.state, now, wake, complete)
+            before = self._stepped.get(number)
+            stepped = self._stepped[number] = _Stepped(left, snapshot, self._holds.state, now, wake, complete)
+            # What moves along with the clock is not the same at two instants.
+            same = left is run and before is not None and before.run is run and before.at < now
+            if same and complete and not step.instructions and number not in self.book.unwritten:
+                stepped.rest = self._rest(run, view, snapshot, now)
         return decisions
+
+    def _rest(self, run: WorkflowRun, view: SlurmView, snapshot: Snapshot, now: float) -> Resting | None:
+        """Of a run that a step has left as it was; none where the look shows others under the numbers of its jobs."""
+        jobs = jobs_named(run)
+        if any(self._views.rows(job, snapshot) and not view.rows(job) for job in jobs) or view.lost:
+            return None
+        return resting(run, snapshot.taken_at, now, self._views.seen(jobs, snapshot))
 
     async def _decide(self, run: WorkflowRun, view: SlurmView, pace: Pace) -> RunStep:
         """The runner's step. Where it asked for an estimate for a job of the agent's own, others are asked what they

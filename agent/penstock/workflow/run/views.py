@@ -14,6 +14,7 @@ from penstock.errors import PenstockError
 from penstock.host.clock import Clock
 from penstock.host.logs import get_logger
 from penstock.slurm.base import Reader
+from penstock.values.standing import Standing, standing
 from penstock.waits.learners.causes import Cause, hindrance
 from penstock.workflow.run.accounting import Accounting
 from penstock.workflow.run.identity import JobClaim, Recognition, claims, outlived, recognise, records_of
@@ -78,6 +79,16 @@ class Views:
                 if (cause := hindrance(row, snapshot.nodes)) is not None:
                     hindered[row.id] = cause
         return view
+
+    def rows(self, job: int, snapshot: Snapshot) -> tuple[Job, ...]:
+        """All that a look shows under this number, whosever it is."""
+        head = snapshot.jobs.get(job)
+        return (*(() if head is None else (head,)), *self._tasks_in(snapshot).get(job, ()))
+
+    def seen(self, jobs: Sequence[int], snapshot: Snapshot) -> tuple[Standing | None, ...]:
+        """How these jobs stand by this look."""
+        records = self._accounting.records
+        return tuple(standing(job, self.rows(job, snapshot), records.get(job)) for job in jobs)
 
     async def lost_in_a_crash(self, jobs: Collection[tuple[int, str, float | None]]) -> bool:
         """Whether slurmctld has not given out the numbers of some of these jobs yet, which neither the queue nor
