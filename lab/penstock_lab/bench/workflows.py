@@ -1,11 +1,13 @@
 """How long one pass over many active workflows takes: the runner alone, and the whole controller with its store.
 
-    python -m penstock_lab.bench.workflows [--runs 1000] [--stages 8] [--strategy asa|eager|handover] [--json]
+    python -m penstock_lab.bench.workflows [--runs 1000] [--stages 8] [--strategy asa|eager|handover] [--rounds 7]
 
 Every workflow has one stage that runs, one in the queue behind it and others that wait; the queue holds as many jobs of
 other users. A pass is measured when nothing is new (the usual one), and when every running stage has just ended, so
-that each workflow has something to do; the answers of Slurm cost nothing here. Acts are journaled (two writes, and one
-for the run's new state, each durable): where a thousand jobs are submitted or changed in one pass, that is counted.
+that each workflow has something to do; the answers of Slurm cost nothing here. Rounds compare two passes over new
+looks, in each of which ten workflows have changed: one that steps over all, the reference, and the usual one. Acts are
+journaled (two writes, and one for the run's new state, each durable): where a thousand jobs are submitted or changed in
+one pass, that is counted. `--json` prints all as JSON.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ import argparse
 import asyncio
 import json
 import resource
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +28,7 @@ from typing import Any
 
 import structlog
 
-from penstock.api import Geometry, Job, JobState, Snapshot
+from penstock.api import Geometry, Job, JobSpec, JobState, Snapshot
 from penstock.config import Config
 from penstock.core.executor import Executor
 from penstock.state.store import Store
@@ -37,6 +41,7 @@ from penstock.workflow.run.runner import Runner
 from penstock.workflow.strategy import Rules
 
 NOW = 1_000_000_000.0
+GOAL = 0.2
 
 
 class Waits:
@@ -54,10 +59,15 @@ class Slurm:
 
     def __init__(self) -> None:
         self.last = 10_000_000
+        self.taken: dict[int, str] = {}
 
-    async def submit(self, spec: object) -> int:
+    async def submit(self, spec: JobSpec) -> int:
         self.last += 1
+        self.taken[self.last] = spec.name
         return self.last
+
+    async def find(self, name: str, uid: int | None = None) -> list[int]:
+        return [number for number, given in self.taken.items() if given == name]
 
     async def release(self, job: int) -> None:
         pass
@@ -125,11 +135,12 @@ async def _nobody(_geometries: object) -> bool:
     return False
 
 
-async def whole(folder: Path, runs: int, stages: int, strategy: str) -> dict[str, float]:
+async def whole(folder: Path, runs: int, stages: int, strategy: str, rounds: int) -> dict[str, float]:
     """Passes of the controller, over a store on disk."""
     runner = Runner(accrues=True)
     store = Store(folder / "bench.db")
-    clock: Any = SimpleNamespace(now=lambda: NOW + 295.0)
+    clock: Any = SimpleNamespace(at=NOW + 290)
+    clock.now = lambda: clock.at
     observer: Any = SimpleNamespace(last=None, min_interval=1.0, want=lambda: None)
     fake: Any = Slurm()
     models: Any = Waits()
@@ -149,11 +160,30 @@ async def whole(folder: Path, runs: int, stages: int, strategy: str) -> dict[str
             store.runs.add(1, {}, NOW, Submitter.AGENT)
             controller.book.save(run)
     found = {}
-    for name, at, ended in (("settle", 290.0, False), ("nothing new", 291.0, False), ("all have ended", 294.0, True)):
+
+    async def a_pass(at: float, *, ended: bool = False, changed: range = range(0)) -> float:
         snapshot = picture(runs, NOW + at, ended)
+        late.update(changed)
+        snapshot.jobs.update({n: job(n, "PENDING", eligible=None) for n in fake.taken})  # type: ignore[attr-defined]
+        for i in late:
+            snapshot.jobs[runs + i] = replace(snapshot.jobs[runs + i], eligible=NOW + 1)  # type: ignore[index]
+        clock.at, observer.last = NOW + at + 0.1, snapshot
         begin = time.perf_counter()
         await controller.reconcile(snapshot)
-        found[name] = time.perf_counter() - begin
+        return time.perf_counter() - begin
+
+    late: set[int] = set()
+    for number in range(3):
+        await a_pass(290 + 0.1 * number)
+    found["nothing new"] = await a_pass(291)
+    for number in range(rounds):
+        for name in ("full", "ten changed"):
+            at = 291.5 + number + 0.5 * (name != "full")
+            if name == "full":
+                controller.full_pass()
+            first = 1 + 10 * (2 * number + (name == "full"))
+            found[f"{name} {number}"] = await a_pass(at, changed=range(first, first + 10))
+    found["all have ended"] = await a_pass(299, ended=True)
     store.close()
     return found
 
@@ -163,6 +193,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--stages", type=int, default=8)
     parser.add_argument("--strategy", choices=("asa", "eager", "handover"), default="asa")
+    parser.add_argument("--rounds", type=int, default=7, help="at most seven: then the running stages are late")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
@@ -175,14 +206,20 @@ def main() -> None:
         pairs = list(zip(runs, views, strict=True))
         rows[f"runner, {name}"] = timed(partial(step_all, runner, pairs))
     with tempfile.TemporaryDirectory() as folder:
-        measured = asyncio.run(whole(Path(folder), chosen.runs, chosen.stages, chosen.strategy))
-    rows |= {f"controller, {name}": seconds for name, seconds in measured.items() if name != "settle"}
+        measured = asyncio.run(whole(Path(folder), chosen.runs, chosen.stages, chosen.strategy, chosen.rounds))
+    full, part = ([measured.pop(f"{name} {i}") for i in range(chosen.rounds)] for name in ("full", "ten changed"))
+    rows |= {f"controller, {name}": seconds for name, seconds in measured.items()}
+    rows |= {"controller, full": statistics.median(full), "controller, ten changed": statistics.median(part)}
+    ratios = [one / other for one, other in zip(part, full, strict=True)]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if chosen.json:
-        print(json.dumps({"runs": chosen.runs, "stages": chosen.stages, "seconds": rows, "memory_mb": memory}))
+        told = {"runs": chosen.runs, "stages": chosen.stages, "seconds": rows, "memory_mb": memory}
+        print(json.dumps({**told, "ten changed, of a full pass": ratios}))
         return
     for name, seconds in rows.items():
         print(f"{name:32} {seconds * 1000:8.0f} ms")
+    low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
+    print(f"{'ten changed, of a full pass':32} {middle:8.2f} ({low:.2f} to {high:.2f}), goal {GOAL:g}")
     print(f"{'peak memory':32} {memory:8.0f} MB")
 
 
