@@ -16,7 +16,7 @@ from penstock.api import JobSpec
 from penstock.core.pauses import Pause
 from penstock.errors import PenstockError, UserError
 from penstock.values.standing import standing
-from penstock.workflow.run import submissions
+from penstock.workflow.run import controller, submissions
 from penstock.workflow.run.unchanged import jobs_named, resting
 from penstock.workflow.strategies.registry import known_strategies
 from penstock_lab.agent_world import World, chain, virtual
@@ -208,3 +208,26 @@ async def test_two_agents_do_and_say_the_same_at_every_pass(tmp_path, monkeypatc
             assert second[what] == told, (turn, what)
     assert not twins[1].world.workflows.runs or turn, "most have ended"
     assert 0 < steps[1] < 0.8 * steps[0], steps
+
+
+@virtual
+async def test_now_and_then_and_after_a_start_all_are_stepped_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(controller, "_FULL", 120.0)
+    world = World(tmp_path, nodes=8)
+    await world.boot()
+    for n in range(3):
+        await world.submit(chain(500, 20, name=f"w{n}"), "perstage")
+
+    async def stepped(seconds):
+        passes, before, end = world.passes, world.workflows.steps, world.now + seconds
+        await world.until(lambda: world.now >= end)
+        return world.passes - passes, world.workflows.steps - before
+
+    await stepped(70)
+    passes, steps = await stepped(40)
+    assert (steps, passes >= 8) == (0, True), "nothing changes"
+    _passes, steps = await stepped(60)
+    assert 3 <= steps <= 6, "twice: what moves along with the clock is seen by that"
+    await world.restart()
+    await world.until(lambda: world.workflows.steps)
+    assert world.workflows.steps == 3
