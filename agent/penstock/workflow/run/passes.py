@@ -25,10 +25,9 @@ from penstock.workflow.strategies.registry import strategy_named
 from penstock.workflow.strategy import live_parents
 from penstock.workflow.ties import Tie
 
-__all__ = ["YOUNG", "steps"]
+__all__ = ["steps"]
 
-YOUNG: Final = 60.0
-"""Seconds after which a job is no longer one that is submitted now."""
+_YOUNG: Final = 60.0  # seconds after which a job is no longer one that is submitted now
 _PART: Final = 100  # stages and edges that are looked through without a break
 
 
@@ -139,7 +138,7 @@ def _at_sight(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     """Estimate the wait of a job that its owner has submitted a moment ago and that is not kept back: what is expected
     now of one that has waited for long is another thing."""
     stage = run.stages[i]
-    fresh = stage.submitted is not None and 0 <= turn.now - stage.submitted < YOUNG
+    fresh = stage.submitted is not None and 0 <= turn.now - stage.submitted < _YOUNG
     if stage.phase is not StagePhase.QUEUED or stage.after or stage.mine.kept or not fresh:
         return run
     return _estimated(turn, run, i)

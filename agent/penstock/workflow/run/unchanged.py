@@ -15,7 +15,6 @@ from typing import Final
 
 from penstock.values.standing import Standing
 from penstock.workflow.phases import StagePhase
-from penstock.workflow.run.passes import YOUNG
 from penstock.workflow.run.seen import ask_again
 from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategies.registry import strategy_named
@@ -72,10 +71,9 @@ def _instants(run: WorkflowRun) -> Iterator[float]:
             yield stage.start + unit.run_time
         elif stage.end is None and since is not None:
             yield since + (stage.estimate or 0.0)
-        if stage.submitted is not None:
-            yield from (stage.submitted, stage.submitted + YOUNG)
         begin = None if stage.own is None else stage.own.begin
-        yield from (t for t in (ask_again(stage), stage.due, stage.retry_at, begin) if t is not None)
+        found = (ask_again(stage), stage.submitted, stage.due, stage.retry_at, begin)
+        yield from (t for t in found if t is not None)
 
 
 def jobs_named(run: WorkflowRun) -> tuple[int, ...]:
