@@ -3,10 +3,11 @@
     python -m penstock_lab.bench.questions [--jobs 1000] [--rounds 5] [--asked 50] [--json]
 
 An agent as a process of its own over a simulated Slurm whose queue holds so many jobs, with its real socket. Each round
-first asks `status` so many times, which is the reference, and then as often while two `try` of the same user are under
-way. Told: how many requests were refused, and the 99th percentile of `status` as a ratio to the reference of that
-round, once as the command sees it, and once in processor time of the agent between the connection and its answer,
-which says the same on a machine that others use, too. As root the bench becomes another user: root has no limits.
+first asks `status` so many times, which is the reference, then as often while two `try` of the same user are under
+way, and as often when these have been answered. Told: how many requests were refused, and the 99th percentile of
+`status` as a ratio to the reference of that round, once as the command sees it, and once in processor time of the agent
+between the connection and its answer, which says the same on a machine that others use, too. As root the bench becomes
+another user: root has no limits.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def one_round(socket: Path, told: Path, times: int) -> Round:
         busy = repeated(socket, times)
     after = worked(told)
     took = [one.result() for one in tries]
-    every = [*quiet, *busy, *took]
+    every = [*quiet, *busy, *took, *repeated(socket, times)]
     return Round(
         told_of(quiet), told_of(busy), after[before:between], after[between:], told_of(took), every.count(None)
     )
