@@ -46,6 +46,9 @@ NOBODY: Final = 65534
 NODES: Final = 64
 SHARE: Final = 0.99
 INTERVAL: Final = 0.1  # seconds
+BEGUN: Final = (
+    5.0  # seconds: the agent decodes what the simulated Slurm says of all jobs, which takes one without a break
+)
 PAUSE: Final = 60.0  # seconds after which a user may again ask what is long
 GOAL: Final = 2.0
 
@@ -83,7 +86,7 @@ def one_round(socket: Path, told: Path, times: int) -> Round:
     between = len(worked(told))
     with ThreadPoolExecutor(2) as threads:
         tries = [threads.submit(asked, socket, "try", {"workflow": workflow_to_dict(FLOW)}) for _ in range(2)]
-        time.sleep(0.2)
+        time.sleep(BEGUN)
         busy = repeated(socket, times)
     after = worked(told)
     took = [one.result() for one in tries]
