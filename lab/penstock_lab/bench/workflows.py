@@ -163,7 +163,7 @@ async def whole(folder: Path, runs: int, stages: int, strategy: str, rounds: int
 
     async def a_pass(at: float, *, ended: bool = False, changed: range = range(0)) -> float:
         snapshot = picture(runs, NOW + at, ended)
-        late.update(changed)
+        late.update(i for i in changed if i <= runs)
         snapshot.jobs.update({n: job(n, "PENDING", eligible=None) for n in fake.taken})  # type: ignore[attr-defined]
         for i in late:
             snapshot.jobs[runs + i] = replace(snapshot.jobs[runs + i], eligible=NOW + 1)  # type: ignore[index]

@@ -65,6 +65,7 @@ SMALLEST = [
     Small("bench.idle", "--seconds 2", needs=(SLURM,)),
     Small("bench.stall", "--rounds 1 --megabytes 1", "goal: 4 to 8", ON_SLURM),
     Small("bench.fairness", "--seconds 3", needs=(ROOT,)),
+    Small("bench.questions", "--jobs 20 --rounds 1 --asked 5", "goal: none refused"),
     Small("bench.snapshot", "--jobs 40 --rounds 1", needs=ON_SLURM),
     Small("bench.rest", "--jobs 20 --rounds 1", r"load [0-9]|latency ms", (*ON_SLURM, RELEASE)),
     Small("bench.select_slurm", "--tasks 4 --rounds 1", r"\| 1 \| selected", ON_SLURM),
