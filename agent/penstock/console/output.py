@@ -9,19 +9,17 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
-from rich.cells import cell_len
-from rich.console import Console, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from penstock.console.answers import Answer, printed
 
 __all__ = [
     "FORMAT",
-    "Terminal",
+    "GAP",
+    "Line",
+    "Table",
     "ago",
     "build_table",
     "clock",
@@ -29,7 +27,6 @@ __all__ = [
     "in_local_time",
     "json_text",
     "plain",
-    "plain_text",
     "say",
     "table",
     "terminal_width",
@@ -38,26 +35,32 @@ __all__ = [
 FORMAT: Final = 1
 """Of what --json prints: raised when a key goes or means something else."""
 _WIDE: Final = 140
-_GAP: Final = 2
-_SHORT: Final = 24
+GAP: Final = 2
+"""Columns between those of a table."""
+_STYLED: Final = ("FORCE_COLOR", "TTY_COMPATIBLE", "JUPYTER_COLUMNS")
+"""Variables by which rich takes for a terminal what is none."""
 
 
-class Terminal(Console):
-    """What is printed on. rich ends the program with 1 when nobody reads any more; that is for `main` to say."""
+class Line(NamedTuple):
+    """A text to print, in a style and indented by so many columns."""
 
-    def on_broken_pipe(self) -> None:
-        """Called by rich instead of raising."""
-        raise BrokenPipeError
+    text: str
+    style: str = ""
+    indent: int = 0
+
+
+class Table(NamedTuple):
+    """Columns to print, of texts that are fit for a terminal; see `build_table`."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    widths: tuple[int, ...]
 
 
 def plain(text: str) -> str:
     """A text for a terminal: what others have named a job must not move the cursor or colour the screen."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
-def plain_text(text: str, style: str = "") -> Text:
-    """The same for rich, which shall find no markup in it."""
-    return Text(plain(text), style=style)
 
 
 def json_text(answer: Mapping[str, Any] | Answer) -> str:
@@ -75,34 +78,79 @@ def build_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], dispensable: Sequence[str] = ()
 ) -> Table:
     """A table; empty cells for None. Where it is wider than the terminal, columns that are `dispensable` are left out,
-    the first of them first; a column of single words gives way last."""
+    the first of them first."""
     cells = [["" if cell is None else plain(str(cell)) for cell in row] for row in rows]
-    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    widths = [max(map(_cells, column)) for column in zip(columns, *cells, strict=True)]
     kept, room = list(range(len(columns))), terminal_width()
     for name in dispensable:
-        if sum(widths[i] + _GAP for i in kept) - _GAP > room:
+        if sum(widths[i] + GAP for i in kept) - GAP > room:
             kept = [i for i in kept if columns[i] != name]
-    out = Table(title=Text(plain(title)), title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for i in kept:
-        words = not any(" " in row[i] for row in cells)
-        out.add_column(columns[i], overflow="fold", no_wrap=words and widths[i] <= _SHORT)
-    for row in cells:
-        # As a text, not as rich's markup, which has brackets as nodes and jobs have them in their names.
-        out.add_row(*(Text(row[i]) for i in kept))
-    return out
+
+    def of(row: Sequence[str]) -> tuple[str, ...]:
+        return tuple(row[i] for i in kept)
+
+    return Table(plain(title), of(columns), tuple(map(of, cells)), tuple(widths[i] for i in kept))
+
+
+def _cells(text: str) -> int:
+    """How many columns of a terminal it takes."""
+    if _simple(text):
+        return len(text)
+    from rich.cells import cell_len  # slow to load
+
+    return cell_len(text)
+
+
+def _simple(text: str) -> bool:
+    return text.isascii() and text.isprintable()
 
 
 def terminal_width() -> int:
     """Columns of what is printed on: of a terminal its own, else $COLUMNS, or wide."""
     if sys.stdout.isatty():
+        from penstock.console.styled import Terminal  # slow to load
+
         return Terminal().width
     given = os.environ.get("COLUMNS", "")
     return int(given) if given.isdecimal() and int(given) > 0 else _WIDE
 
 
-def say(*parts: RenderableType) -> None:
-    """Print tables and texts one below the other."""
-    Terminal(width=terminal_width()).print(*parts, sep="\n", highlight=False)
+def say(*parts: str | Line | Table, width: int | None = None, highlight: bool = False) -> None:
+    """Print tables and texts one below the other; a mere text is rich's markup. `width`: where it is no terminal;
+    `highlight`: numbers where it is one."""
+    room = width if width is not None and not sys.stdout.isatty() else terminal_width()
+    lines = None if sys.stdout.isatty() or any(map(os.environ.get, _STYLED)) else _lines(parts, room)
+    if lines is None:
+        from penstock.console.styled import Terminal, styled  # slow to load
+
+        Terminal(width=room).print(*styled(parts), sep="\n", highlight=highlight)
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+
+
+def _lines(parts: Sequence[str | Line | Table], room: int) -> list[str] | None:
+    """What rich makes of these where it need not break a line nor read markup; None where it has to."""
+    lines: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            texts, markup = [part], [part]
+            lines.append(part)
+        elif isinstance(part, Line):
+            texts, markup = [part.text], []
+            lines.append(f"{' ' * part.indent}{part.text}".ljust(room if part.indent else 0))
+        else:
+            width = sum(part.widths) + GAP * (len(part.widths) - 1)
+            texts = [part.title, *part.columns, *(cell for row in part.rows for cell in row)]
+            markup = [*part.columns]
+            if not part.widths or not all(part.widths) or len(part.title) > width:
+                return None
+            lines += [part.title.ljust(width)] if part.title else []
+            for row in (part.columns, *part.rows):
+                lines.append((" " * GAP).join(map(str.ljust, row, part.widths)))
+        if not all(map(_simple, texts)) or any("[" in text or text.count(":") > 1 for text in markup):
+            return None
+    return lines if all(len(line) <= room for line in lines) else None
 
 
 def table(

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from rich.console import RenderableType
-from rich.padding import Padding
-
 from penstock.config import Config
 from penstock.console.door import ask_or_read
-from penstock.console.output import ago, build_table, clock, plain_text
+from penstock.console.output import Line, Table, ago, build_table, clock, plain
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted
 from penstock.resize.commands.remembered import remembered_elastic
 from penstock.state.ownership import is_readable, ledger_path
@@ -131,14 +128,14 @@ class Shown:
 
     def parts(
         self, stages: Sequence[StageLine] | None = None, more: Mapping[str, Sequence[object]] = MappingProxyType({})
-    ) -> list[RenderableType]:
+    ) -> list[Line | Table]:
         """What there is to print: the title, a table of its stages (or of these), with `more` columns, and why."""
         shown = self.stages if stages is None else stages
         more = {name: cells for name, cells in more.items() if any(cells)}
         rows = [(*stage.cells(), *cells) for stage, *cells in zip(shown, *more.values(), strict=True)]
-        whys = [Padding(plain_text(f"{stage.name}: {stage.why}"), (0, 0, 0, 2)) for stage in shown if stage.why]
+        whys = [Line(plain(f"{stage.name}: {stage.why}"), indent=2) for stage in shown if stage.why]
         return [
-            plain_text(self.title, "bold"),
+            Line(plain(self.title), "bold"),
             build_table("", (*STAGE_COLUMNS, *more), rows, _DISPENSABLE),
             *whys,
         ]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 import time
 from typing import Any, Final
 
 import click
-from rich.console import Group
-from rich.live import Live
-from rich.text import Text
 
 from penstock.config import Config, load
 from penstock.console import complete
-from penstock.console.output import ago, build_table, clock, emit_json, plain, say, table
+from penstock.console.output import Line, Table, ago, build_table, clock, emit_json, plain, say, table
 from penstock.console.times import Duration
 from penstock.errors import PenstockError
 from penstock.workflow.commands.runs import (
@@ -71,7 +67,9 @@ def status(workflow: str | None, as_json: bool) -> None:
         if len(others) > _MOST_OTHERS:
             click.echo(f"... and {len(others) - _MOST_OTHERS} more; `squeue --me` shows all")
     if not runs and not answer["malleable"] and not answer.get("moldable") and not others:
-        click.echo(f"Nothing of {getpass.getuser()} is running or has run.")
+        from getpass import getuser
+
+        click.echo(f"Nothing of {getuser()} is running or has run.")
 
 
 def _with_names(config: Config, answer: dict[str, Any]) -> dict[str, Any]:
@@ -146,13 +144,15 @@ def top(interval: float, as_json: bool) -> None:
         return
     answer = _with_names(config, answer)
     if not sys.stdout.isatty():
-        say(_screen(answer))
+        say(*_screen(answer))
         return
+    from penstock.console.styled import Live, group  # slow to load
+
     try:
-        with Live(_screen(answer), screen=True, auto_refresh=False) as live:
+        with Live(group(_screen(answer)), screen=True, auto_refresh=False) as live:
             while True:
                 time.sleep(interval)
-                live.update(_look(config), refresh=True)
+                live.update(group(_look(config)), refresh=True)
     except KeyboardInterrupt:
         return
 
@@ -161,23 +161,23 @@ def _runs_for(stage: StageLine, now: float) -> str | None:
     return ago(now - stage.start) if stage.phase == "running" and stage.start is not None else None
 
 
-def _look(config: Config) -> Group:
+def _look(config: Config) -> list[str | Line | Table]:
     try:
         return _screen(_with_names(config, answered(config, last_known=True)))
     except PenstockError as e:  # an agent that is started again comes back
-        return Group(Text(plain(str(e))))
+        return [Line(plain(str(e)))]
 
 
-def _screen(answer: dict[str, Any]) -> Group:
+def _screen(answer: dict[str, Any]) -> list[str | Line | Table]:
     """Open workflows with what is not over of them, then the malleable jobs."""
     open_ = [run for run in shown(answer) if not run.final]
     stages = [s for run in open_ for s in run.stages]
     running, queued = sum(s.phase == "running" for s in stages), (KEPT_BACK, "submitted", "queued")
-    parts: list[Any] = [
+    parts: list[str | Line | Table] = [
         f"penstock  {clock(answer['now'])}  workflows {len(open_)}  running {running}  "
         f"waiting {sum(s.job is not None and s.phase in queued for s in stages)}"
     ]
-    parts += [Text(plain(f"on hold: {problem}")) for problem in answer["problems"]]
+    parts += [Line(plain(f"on hold: {problem}")) for problem in answer["problems"]]
     for run in open_:
         here = [s for s in run.stages if run.reserved or s.start is not None or s.phase != "running"]
         parts += run.parts(here, {"runs for": [_runs_for(stage, answer["now"]) for stage in here]})
@@ -185,4 +185,4 @@ def _screen(answer: dict[str, Any]) -> Group:
         parts.append(build_table("malleable jobs", _MALLEABLE, _malleable_rows(answer)))
     if answer.get("moldable"):
         parts.append(build_table("moldable jobs", _MOLDABLE, _moldable_rows(answer)))
-    return Group(*parts)
+    return parts

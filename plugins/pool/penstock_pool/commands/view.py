@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Group
-from rich.live import Live
 
 from penstock.api import plural
 from penstock.config import load
-from penstock.console.output import Terminal, ago, build_table, emit_json
+from penstock.console.output import Table, ago, build_table, emit_json, say
 from penstock.console.times import Duration
 from penstock.errors import NotNow, PenstockError
 from penstock_pool.client import FINAL, ask
@@ -26,6 +24,7 @@ __all__ = ["cancel", "in_pool", "logs", "status", "top"]
 
 _POLL = 0.5
 _ROWS = 20
+_WIDE = 160
 _MEMBERS = ("node", "job", "cores", "busy", "used", "tasks", "left", "")
 _TASKS = ("task", "name", "phase", "tries", "node", "job", "wall", "cpu", "memory", "why")
 
@@ -61,7 +60,7 @@ def status(name: str, listed: bool, phases: tuple[str, ...], as_json: bool) -> N
     if as_json:
         emit_json(answer)
     else:
-        Terminal(width=None if sys.stdout.isatty() else 160).print(_screen(answer, answer.get("listed", [])))
+        say(*_screen(answer, answer.get("listed", [])), width=_WIDE, highlight=True)
 
 
 @click.command()
@@ -82,16 +81,18 @@ def top(name: str, interval: float, as_json: bool) -> None:
         emit_json(_look(folder))
         return
     if not sys.stdout.isatty():
-        Terminal(width=160).print(_screen(*_both(_look(folder))))
+        say(*_screen(*_both(_look(folder))), width=_WIDE)
         return
+    from penstock.console.styled import Live, group  # slow to load
+
     try:
-        with Live(_screen(*_both(_look(folder))), screen=True, auto_refresh=False) as live:
+        with Live(group(_screen(*_both(_look(folder)))), screen=True, auto_refresh=False) as live:
             while True:
                 time.sleep(interval)
                 try:
-                    live.update(_screen(*_both(_look(folder))), refresh=True)
+                    live.update(group(_screen(*_both(_look(folder)))), refresh=True)
                 except PenstockError as e:  # a scheduler that is started again comes back
-                    live.update(Group(f"penstock: {e}"), refresh=True)
+                    live.update(group([f"penstock: {e}"]), refresh=True)
     except KeyboardInterrupt:
         return
 
@@ -106,9 +107,10 @@ def _both(answer: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]
     return answer, answer["listed"]
 
 
-def _screen(answer: dict[str, Any], tasks: list[dict[str, Any]]) -> Group:
+def _screen(answer: dict[str, Any], tasks: list[dict[str, Any]]) -> list[str | Table]:
     counts = ", ".join(f"{count} {phase}" for phase, count in answer["tasks"].items() if count) or "no tasks yet"
-    parts: list[Any] = [f"pool {answer['pool']}: {counts}; {answer['busy']:g} of {answer['cores']:g} cores busy"]
+    busy = f"{answer['busy']:g} of {answer['cores']:g} cores busy"
+    parts: list[str | Table] = [f"pool {answer['pool']}: {counts}; {busy}"]
     others = answer.get("others", {})
     if any(others.values()):
         parts.append(f"of clients of Dask: {others['running']} running, {others['waiting']} waiting")
@@ -126,7 +128,7 @@ def _screen(answer: dict[str, Any], tasks: list[dict[str, Any]]) -> Group:
         parts.append(build_table("members", _MEMBERS, [_member(m) for m in answer["members"]]))
     if tasks:
         parts.append(build_table("tasks", _TASKS, [_task(t, answer["now"]) for t in tasks]))
-    return Group(*parts)
+    return parts
 
 
 def _member(member: dict[str, Any]) -> tuple[object, ...]:
