@@ -29,7 +29,7 @@ from penstock.errors import ConfigError, UserError
 from penstock.host.distributions import is_installed
 from penstock.host.homes import home
 from penstock.values.beside import FRONTS, MESSAGES, PLANNING, POOL
-from penstock.values.documents import MAX_BYTES, parse_yaml, show
+from penstock.values.documents import MAX_BYTES, show
 
 __all__ = ["DEFAULT", "SITE", "AgentSection", "AsaSection", "Config", "LimitsSection", "MalleableSection"]
 __all__ += [
@@ -85,7 +85,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
     if path is not None:
         try:
             with path.open("rb") as file:
-                loaded = parse_yaml(file.read(MAX_BYTES + 1), "configuration")
+                loaded = _parsed(file.read(MAX_BYTES + 1), "configuration")
         except (OSError, ValueError) as e:
             raise ConfigError(f"{path}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
         except UserError as e:
@@ -110,6 +110,12 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
             f"this: in {SITE}, or another file that belongs to root and that nobody else can write"
         )
     return config
+
+
+def _parsed(text: bytes | str, what: str) -> object:
+    from penstock.values.yaml12 import parse_yaml  # slow to load
+
+    return parse_yaml(text, what)
 
 
 def config_of(data: Mapping[str, Any]) -> Config:
@@ -153,7 +159,7 @@ def _taken_from_site(data: dict[str, Any], path: Path | None) -> bool:
     if path is None or path == SITE or not isinstance(mine, dict | None) or key in (mine or {}) or not _roots(SITE):
         return False
     try:
-        site = parse_yaml(_text(SITE).encode(), "configuration")
+        site = _parsed(_text(SITE).encode(), "configuration")
     except (ConfigError, UserError):
         return False  # whoever reads it for all it says will be told
     theirs = site.get(section) if isinstance(site, dict) else None
@@ -210,6 +216,6 @@ def _list_or_text(variable: str, value: str) -> object:
     if value[:1] + value[-1:] not in ("[]", "{}"):  # "[::1]:0" is an address
         return value
     try:
-        return parse_yaml(value, "list")
+        return _parsed(value, "list")
     except UserError as e:
         raise ConfigError(f"{variable}: is not a list such as [1, 2, 3]: {show(value)}") from e

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from penstock.config.keys import key
+from penstock.config.keys import key, section
 
 if TYPE_CHECKING:
     from penstock.config.forms import (
@@ -36,7 +35,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class ProvisionSection:
     """Slots, prices and reservations (Singh 2008)."""
 
@@ -60,7 +59,7 @@ class ProvisionSection:
     request_key: File | None = key(None, text="File with the key that signs them, at least 16 bytes.")
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class DmrSection:
     """Malleable MPI jobs (DMR paper)."""
 
@@ -82,7 +81,7 @@ class DmrSection:
     )
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class MalleableSection:
     """How malleable jobs grow, and how long that takes."""
 
@@ -113,7 +112,7 @@ class MalleableSection:
     put_back_grace: Seconds = key(300.0, text="and how long its checkpoint may take.")
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class SelectSection:
     """Resource selection (Ha et al.)."""
 
@@ -122,7 +121,7 @@ class SelectSection:
     gain_share: Finite = key(0.2, ge=0, lt=1, text="and by this share of what is left.")
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class PoolSection:
     """Pools of tasks over many allocations (ASA paper, section 3.1)."""
 
@@ -159,7 +158,7 @@ class PoolSection:
     )
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class ShimSection:
     """What front programs on PATH are answered (docs/shim.md)."""
 
@@ -170,7 +169,7 @@ class ShimSection:
     )
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class MessagesSection:
     """What the agent tells people by itself, and how (docs/messages.md). Nothing, unless a way is set."""
 

@@ -17,10 +17,23 @@ from pydantic import (
 from penstock.api import release_name
 from penstock.config import words
 from penstock.values import merging
+from penstock.values.allow import Feature
 
-__all__ = ["Address", "Anchored", "Ascending", "Bytes", "Channels", "Domain", "File", "Finite", "Hosts", "LookAge"]
-__all__ += ["MailAddress", "Name", "Names", "Partition", "Peer", "Period", "Release", "Seconds", "Texts", "Url", "View"]
-__all__ += ["Words", "YesOrNo"]
+__all__ = [
+    "Address",
+    "Anchored",
+    "Ascending",
+    "Bytes",
+    "Channels",
+    "Domain",
+    "Feature",
+    "File",
+    "Finite",
+    "Hosts",
+    "LookAge",
+]
+__all__ += ["MailAddress", "Name", "Names", "Partition", "Peer", "Period", "Release", "Seconds", "Texts", "Url"]
+__all__ += ["View", "Words", "YesOrNo"]
 
 Seconds = Annotated[
     float,

@@ -6,7 +6,7 @@ its type, which `forms` defines for a file that is checked and `plain` for one t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -19,10 +19,8 @@ from penstock.config.features import (
     SelectSection,
     ShimSection,
 )
-from penstock.config.keys import key
+from penstock.config.keys import key, section
 from penstock.host.homes import own_state
-from penstock.values.allow import Feature, Rule
-from penstock.values.fair import UserShare
 
 if TYPE_CHECKING:
     from penstock.config.forms import (
@@ -42,6 +40,8 @@ if TYPE_CHECKING:
         Words,
         YesOrNo,
     )
+    from penstock.values.allow import Feature, Rule
+    from penstock.values.fair import UserShare
 
 __all__ = [
     "AgentSection",
@@ -69,7 +69,7 @@ _OWN_LOOK: Final = 5.0
 _SHARED_LOOK: Final = 15.0
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class AgentSection:
     """The daemon itself."""
 
@@ -103,7 +103,7 @@ class AgentSection:
     seed: int | None = key(None, text="Seed of the random draws; only for demos and tests.")
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class SlurmSection:
     """How Slurm is asked."""
 
@@ -133,7 +133,7 @@ class SlurmSection:
     )
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class RestSection:
     """Slurm by slurmrestd (`slurm.backend: rest`)."""
 
@@ -164,7 +164,7 @@ class RestSection:
             raise ValueError("token_file and token_command: only one of them")
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class AsaSection:
     """The learner of waits (ASA paper)."""
 
@@ -199,7 +199,7 @@ class AsaSection:
                 raise ValueError(f"predictor {predictor} needs `{name}: true`")
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class WorkflowsSection:
     """How workflows are run."""
 
@@ -215,7 +215,7 @@ class WorkflowsSection:
     )
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class AllowRule:
     """What one rule of `limits.allow` admits: jobs that agree with all that it names."""
 
@@ -226,7 +226,7 @@ class AllowRule:
     qos: Names | None = key(None, text="Only jobs in these QOS.")
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class LimitsSection:
     """What the agent may act on, and how much."""
 
@@ -262,6 +262,8 @@ class LimitsSection:
     @property
     def share(self) -> UserShare:
         """What one user may have of the agent."""
+        from penstock.values.fair import UserShare  # for the agent alone
+
         return UserShare(
             self.stages_of_user,
             self.dependencies_of_user,
@@ -274,6 +276,8 @@ class LimitsSection:
     @property
     def rules(self) -> tuple[Rule, ...] | None:
         """The allow-list."""
+        from penstock.values.allow import Rule  # for the agent alone
+
         return (
             None
             if self.allow is None
@@ -281,7 +285,7 @@ class LimitsSection:
         )
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class AuditSection:
     """The record of who asked for what and what was done (docs/audit.md)."""
 
@@ -289,14 +293,14 @@ class AuditSection:
     files: int = key(20, ge=2, le=10_000, text="How many audit files are kept; the oldest is removed.")
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class MetricsSection:
     """Prometheus metrics."""
 
     listen: Address | None = key(None, text="HOST:PORT of /metrics; unset: none.")
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class LogSection:
     """The log, on standard error."""
 
@@ -304,7 +308,7 @@ class LogSection:
     format: Literal["text", "json"] = "text"
 
 
-@dataclass(frozen=True)
+@section(frozen=True)
 class Config:
     """The whole configuration."""
 

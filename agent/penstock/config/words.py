@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from penstock.values.durations import DURATION_FORMS, parse_duration
-from penstock.values.rest_address import RestAddress
-from penstock.values.units import AMOUNT_FORMS, parse_amount
 
 __all__ = ["NAME", "NAME_LENGTH", "absolute", "address", "ascending", "at_home", "bytes_of", "duration"]
 __all__ += ["host", "rest_address", "texts", "view", "yes_or_no"]
@@ -62,6 +60,8 @@ def host(value: str) -> str:
 
 def rest_address(value: str) -> str:
     """Where slurmrestd answers."""
+    from penstock.values.rest_address import RestAddress  # few sites have it
+
     RestAddress.parse(value)
     return value
 
@@ -75,6 +75,8 @@ def bytes_of(value: object) -> object:
     """Bytes of a text with a unit; a number as it is."""
     if not isinstance(value, str) or value.strip().isdecimal():
         return value
+    from penstock.values.units import AMOUNT_FORMS, parse_amount  # few files have sizes
+
     try:
         return int(parse_amount(value))
     except ValueError as e:

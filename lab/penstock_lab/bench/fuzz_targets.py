@@ -28,7 +28,7 @@ from penstock.slurm import option_words, parse, records, refusals, site_settings
 from penstock.slurm.parse import ParseError
 from penstock.slurm.texts import texts_from_json
 from penstock.state.store import Store
-from penstock.values.documents import parse_yaml
+from penstock.values.yaml12 import parse_yaml
 from penstock.workflow.files.formats import parse_workflow
 from penstock.workflow.files.wfformat import Packing
 from penstock.workflow.model import workflow_from_dict

@@ -18,8 +18,8 @@ from dmr.elastic import plans
 from dmr.elastic.words import ElasticPlan
 from penstock.errors import UserError
 from penstock.resize.recipes.recipes import RECIPES, Recipe, RecipeWish
-from penstock.values.documents import parse_yaml
 from penstock.values.models import Duration, Entry, Name, Text, Words, kind, read_as, text, whole
+from penstock.values.yaml12 import parse_yaml
 
 __all__ = ["ElasticJob", "read_elastic"]
 

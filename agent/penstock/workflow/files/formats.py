@@ -45,7 +45,7 @@ from penstock.errors import UserError
 from penstock.slurm.hostlist import ParseError
 from penstock.slurm.option_words import head_lines
 from penstock.slurm.parse import parse_limit
-from penstock.values.documents import MAX_BYTES, as_written, flat, parse_yaml, show
+from penstock.values.documents import MAX_BYTES, as_written, flat, show
 from penstock.values.lines import split_lines
 from penstock.values.models import (
     Bytes,
@@ -60,6 +60,7 @@ from penstock.values.models import (
     texts,
     whole,
 )
+from penstock.values.yaml12 import parse_yaml
 from penstock.workflow.asks import FIELDS, Asks, ScriptSays, script_says, with_raw
 from penstock.workflow.files.checks import check_against
 from penstock.workflow.files.wfformat import Packing, from_wfformat, is_wfformat

@@ -14,7 +14,7 @@ import yaml
 
 from penstock import __version__
 from penstock.errors import UserError
-from penstock.values.documents import parse_yaml
+from penstock.values.yaml12 import parse_yaml
 from penstock_lab.sim.estimates import FORMS, parse_estimates
 from penstock_lab.sim.replay import POLICIES, TIES
 from penstock_lab.sim.swf import FILTERS, machine_procs

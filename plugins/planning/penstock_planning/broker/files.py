@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.errors import UserError
-from penstock.values.documents import MAX_BYTES, flat, parse_json, parse_yaml, show
+from penstock.values.documents import MAX_BYTES, flat, parse_json, show
+from penstock.values.yaml12 import parse_yaml
 
 __all__ = ["Entry", "entries", "read"]
 

@@ -9,7 +9,8 @@ import pytest
 from penstock.config import load
 from penstock.errors import UserError
 from penstock.resize.recipes.model import read_elastic
-from penstock.values.documents import brief, parse_yaml, show
+from penstock.values.documents import brief, show
+from penstock.values.yaml12 import parse_yaml
 from penstock.workflow.files.formats import load_workflow
 from penstock_planning.broker.resources import read_resources
 from penstock_planning.broker.tasks import read_bags

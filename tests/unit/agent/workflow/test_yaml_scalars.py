@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import UserError
 from penstock.resize.recipes.model import read_elastic
-from penstock.values.documents import as_written, parse_json, parse_yaml
+from penstock.values.documents import as_written, parse_json
+from penstock.values.yaml12 import parse_yaml
 from penstock.workflow.files.formats import parse_workflow
 from penstock_planning.broker.tasks import read_bags
 
