@@ -44,7 +44,7 @@ from penstock.api.policies import (
     Verb,
     is_joint,
 )
-from penstock.api.texts import plural
+from penstock.texts import plural
 
 __all__ = [
     "ASLEEP",

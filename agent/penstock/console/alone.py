@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import click
 
-from penstock.api import plural
 from penstock.config import Config
 from penstock.core.off import REFUSED, off_in, refusal
 from penstock.errors import AgentUnavailable, OutcomeUnknown, PenstockError, StateHeld, StoreError
@@ -26,6 +25,7 @@ from penstock.state.lease.machine import Card
 from penstock.state.ownership import state_path
 from penstock.state.schema import UNREADABLE
 from penstock.state.store import TICKED, Store
+from penstock.texts import plural
 from penstock.values.kinds import of_their_kinds
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.state import WorkflowRun

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from penstock.api import plural
 from penstock.config import Config
 from penstock.errors import NotFound, PenstockError
 from penstock.slurm.base import Reader
+from penstock.texts import plural
 
 if TYPE_CHECKING:
     from penstock.core.acts import KnownJob

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from penstock.config import Config
 from penstock.errors import AgentUnavailable, PenstockError
-from penstock.fronts.programs.process import BY_FRONT
 from penstock.ipc.client import ask_agent
 from penstock.state.ownership import state_path
 
@@ -46,6 +45,8 @@ def _has_state(config: Config) -> bool:
 
 def read_by_tool() -> bool:
     """Whether a front program has run this for a tool, which takes any word on standard error for an error."""
+    from penstock.fronts.programs.process import BY_FRONT  # slow to load
+
     return BY_FRONT in sys._xoptions and not os.isatty(2)
 
 

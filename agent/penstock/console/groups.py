@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -42,6 +41,8 @@ class CommandGroup(click.Group):
         """Raises `click.UsageError`."""
         name = args[0]
         if not (ctx.resilient_parsing or name.startswith("-")) and self.get_command(ctx, name) is None:
+            from difflib import get_close_matches  # slow to load
+
             near = get_close_matches(name, self.list_commands(ctx), n=1)
             meant = f"; did you mean `{near[0]}`?" if near else ""
             raise click.UsageError(f"no such command {name!r}{meant}", ctx)

@@ -12,6 +12,7 @@ from penstock import errors
 from penstock.config import Config
 from penstock.host.unixdoor import connected
 from penstock.ipc.asking import LONGEST_REPLY, ONCE, reason, request_line, result_of, unanswered
+from penstock.state.ownership import LEASE
 
 __all__ = ["ask", "ask_agent"]
 
@@ -30,6 +31,8 @@ def ask_agent(config: Config, op: str, arguments: Mapping[str, Any] | None = Non
     try:
         return ask(config.socket_path, op, arguments, timeout, _advice(config))
     except errors.AgentUnavailable:
+        if not os.access(config.agent.state_dir / LEASE, os.F_OK):
+            raise
         from penstock.ipc.remote import ask_far, elsewhere  # slow to load
 
         if (holder := elsewhere(config)) is None:

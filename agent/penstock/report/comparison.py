@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.api import plural
+from penstock.texts import plural
 from penstock.workflow.metrics import waited
 from penstock.workflow.phases import RunPhase
 from penstock.workflow.state import WorkflowRun

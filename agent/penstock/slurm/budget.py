@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from penstock.api import plural
 from penstock.errors import NotNow, SlurmUnavailable
 from penstock.slurm.meter import Meter
 from penstock.slurm.turns import AskerTurns, asking
+from penstock.texts import plural
 from penstock.values.backoff import Ladder
 from penstock.values.bucket import TokenBucket
 

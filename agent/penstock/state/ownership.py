@@ -16,6 +16,7 @@ from penstock.host.logins import login
 
 __all__ = [
     "DATABASE",
+    "LEASE",
     "acts_path",
     "check_root",
     "denied",
@@ -28,6 +29,8 @@ __all__ = [
 
 DATABASE = "penstock.db"
 """What the agent's state file is called in its folder."""
+LEASE = "agent.lease"
+"""What the lease of its holder is called there, where several hosts see it."""
 _ACTS = "acts.db"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from penstock.api import plural
+from penstock.texts import plural
 from penstock_lab.demo.compare import Outcome, Way
 from penstock_lab.demo.resizing import Resizing
 

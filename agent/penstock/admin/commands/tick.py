@@ -6,11 +6,11 @@ import asyncio
 
 import click
 
-from penstock.api import plural
 from penstock.config import load
 from penstock.console.output import clock, emit_json, in_local_time
 from penstock.errors import SlurmUnavailable
 from penstock.host import logs
+from penstock.texts import plural
 
 __all__ = ["tick"]
 

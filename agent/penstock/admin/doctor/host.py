@@ -8,9 +8,9 @@ from typing import Final
 
 from penstock.admin.doctor.facts import SiteFacts
 from penstock.admin.doctor.reach import check_reach
-from penstock.api import plural
 from penstock.core.findings import Finding, Folder, Trouble, failed, fine, note, unknown
 from penstock.host.filesystems import is_network, is_volatile
+from penstock.texts import plural
 from penstock.values.rest_address import RestAddress
 
 __all__ = ["check_host"]

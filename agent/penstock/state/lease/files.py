@@ -15,6 +15,7 @@ from typing import Final
 from penstock.errors import StoreError
 from penstock.host.files import replace
 from penstock.state.lease.machine import Card, PidScope, parse
+from penstock.state.ownership import LEASE
 
 __all__ = [
     "LEASE",
@@ -32,7 +33,6 @@ __all__ = [
     "save_notes",
 ]
 
-LEASE: Final = "agent.lease"
 _NUMBERED: Final = re.compile(r"agent\.lease\.([1-9][0-9]{0,17})", re.ASCII)
 _NOTES: Final = "agent.seen."
 _MOST: Final = 16 * 1024

@@ -9,18 +9,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.config import Config
 from penstock.console.door import ask_or_read
 from penstock.console.output import Line, Table, ago, build_table, clock, plain
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted
-from penstock.resize.commands.remembered import remembered_elastic
 from penstock.state.ownership import is_readable, ledger_path
-from penstock.workflow.documents import run_from_dict
-from penstock.workflow.metrics import WaitParts, waited
-from penstock.workflow.phases import StagePhase
-from penstock.workflow.state import StageRun, WorkflowRun
+
+if TYPE_CHECKING:
+    from penstock.workflow.metrics import WaitParts
+    from penstock.workflow.state import WorkflowRun
 
 __all__ = [
     "KEPT_BACK",
@@ -33,7 +32,6 @@ __all__ = [
     "elastic_jobs",
     "find",
     "in_slots",
-    "phase_of",
     "shown",
     "with_waits",
 ]
@@ -58,9 +56,6 @@ NEVER_STARTS: Final = "never starts"
 NEVER: Final = "DependencyNeverSatisfied"
 """Slurm's reason of such a job."""
 _AT_MOST: Final = 300.0  # s that the clocks of two hosts may be apart
-_STUCK: Final = (
-    f"a job that it depends on has not ended as it must ({NEVER}): `penstock retry` repeats that, `cancel` ends it all"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +152,8 @@ def answered(config: Config, *, last_known: bool = False) -> dict[str, Any]:
 
 def elastic_jobs(config: Config) -> Callable[[int, float | None], str | None]:
     """Tells what the caller has called an elastic job of this number, which Slurm got at that time (None: whenever)."""
+    from penstock.resize.commands.remembered import remembered_elastic  # slow to load
+
     remembered = remembered_elastic(config)
 
     def name(job: int, submitted: float | None) -> str | None:
@@ -182,8 +179,11 @@ def in_slots(config: Config, *, final: bool = False) -> list[dict[str, Any]]:
 
 def shown(answer: Mapping[str, Any]) -> list[Shown]:
     """All workflows of an answer to `status`, oldest first, then those in slots."""
-    numbered = [_of_run(run_from_dict(w), w["stages"]) for w in answer["workflows"]]
-    return [*numbered, *map(_of_reserved, answer.get("reserved", ()))]
+    if not answer["workflows"] and not answer.get("reserved"):
+        return []
+    from penstock.workflow.commands.reading import of_reserved, of_run  # slow to load
+
+    return [*map(of_run, answer["workflows"]), *map(of_reserved, answer.get("reserved", ()))]
 
 
 def find(runs: Sequence[Shown], which: str) -> Shown:
@@ -196,55 +196,12 @@ def find(runs: Sequence[Shown], which: str) -> Shown:
     raise NotFound(f"there is no workflow {which}")
 
 
-def _of_run(run: WorkflowRun, told: Sequence[Mapping[str, Any]]) -> Shown:
-    """`told` are its stages as the agent says them, with what Slurm says of their jobs."""
-    stages = tuple(
-        StageLine(s.name, phase, s.job, s.submitted, s.start, s.end, waited(run, i), why)
-        for i, (s, one) in enumerate(zip(run.stages, told, strict=True))
-        for phase, why in ((NEVER_STARTS, _STUCK) if one.get("reason") == NEVER else (phase_of(s), _why(s)),)
-    )
-    title = (run.id, run.name, run.strategy, run.phase.value, run.phase.final, run.why)
-    return Shown(*title, stages, owned=run if run.owned else None, open_until=run.open_until)
-
-
-def _why(stage: StageRun) -> str | None:
-    """What went wrong with it; as long as it waits, what else than its stages Slurm has it wait for."""
-    if stage.failure is None and stage.own is not None and stage.own.chained and stage.phase is StagePhase.QUEUED:
-        return f"Slurm sees to its {stage.own.base}" if stage.own.base else None
-    return stage.failure
-
-
 def with_waits(answer: Mapping[str, Any]) -> dict[str, Any]:
     """An answer to `status` for programs: each stage with `perceived_wait`, `paused` and `reaction` (s, null while
     unknown; see `metrics.WaitParts`)."""
-    kinds = [kind for kind in ("workflows", "reserved") if kind in answer]
-    return {**answer, **{kind: [_with_waits(w) for w in answer[kind]] for kind in kinds}}
+    kinds = [kind for kind in ("workflows", "reserved") if answer.get(kind)]
+    if not kinds:
+        return dict(answer)
+    from penstock.workflow.commands.reading import with_its_waits  # slow to load
 
-
-def _with_waits(workflow: Mapping[str, Any]) -> dict[str, Any]:
-    run = run_from_dict(workflow)
-    stages = []
-    for i, stage in enumerate(workflow["stages"]):
-        found = None if run.in_slots else waited(run, i)  # a slot's begin is no wait
-        parts = ("perceived", "paused", "reaction")
-        values = {name: None if found is None else getattr(found, name) for name in parts}
-        stages.append({**stage, "perceived_wait": values.pop("perceived"), **values})
-    return {**workflow, "stages": stages}
-
-
-def phase_of(stage: StageRun) -> str:
-    """The phase in a word for people: a job that is kept back is in the queue and does not wait to be asked for."""
-    return KEPT_BACK if stage.own is not None and stage.phase is StagePhase.WAITING else stage.phase.value
-
-
-def _of_reserved(answer: Mapping[str, Any]) -> Shown:
-    run = run_from_dict(answer)
-    stages = []
-    for s in run.stages:
-        slot = f"slot of hold {s.held.hold} at {clock(answer['slots'][s.name]['wanted']['start'])}"
-        why = run.told.get(s.name) or s.failure
-        told = f"{slot}: {why}" if why else slot
-        stages.append(StageLine(s.name, s.phase.value, s.job, s.submitted, s.start, s.end, None, told))
-    why = run.told.get("") or run.why
-    title = (None, run.name, "reserved", run.phase.value, run.phase.final, why)
-    return Shown(*title, tuple(stages), flow=run.workflow.name)
+    return {**answer, **{kind: list(map(with_its_waits, answer[kind])) for kind in kinds}}

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import click
 
-from penstock.api import plural
 from penstock.console.output import ago, emit_json, table
 from penstock.errors import Infeasible, PenstockError, UserError
+from penstock.texts import plural
 from penstock_planning.broker.assess import Assessed
 from penstock_planning.broker.choice import Choice
 from penstock_planning.select.consumables import Metric, Resource

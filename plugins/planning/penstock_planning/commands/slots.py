@@ -10,13 +10,13 @@ from typing import Final
 
 import click
 
-from penstock.api import plural
 from penstock.config import load
 from penstock.console.options import number, whole
 from penstock.console.output import emit_json, table
 from penstock.errors import Infeasible, UserError
 from penstock.future.plan import QueueSchedule
 from penstock.future.queued import QueueStart
+from penstock.texts import plural
 from penstock_planning.commands import answers as planning
 from penstock_planning.commands.explain_plan import compare, estimate_line
 from penstock_planning.commands.gantt import as_picture, as_text

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from penstock.api import plural
+from penstock.texts import plural
 from penstock.values.durations import duration_text
 from penstock_pool.auto.forecast import NodeLane, PoolOutlook, outlook
 from penstock_pool.demand import Demand, TaskBatch

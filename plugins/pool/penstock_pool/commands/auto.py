@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import click
 
-from penstock.api import plural
 from penstock.config import Config, load
 from penstock.console.acting import Acting, acting
 from penstock.console.output import ago, emit_json, table
@@ -22,6 +21,7 @@ from penstock.core.observe import Observer
 from penstock.errors import AgentUnavailable, NotNow, PenstockError, UserError
 from penstock.ipc.client import ask_agent
 from penstock.state.store import Store
+from penstock.texts import plural
 from penstock.values.durations import duration_text
 from penstock.waits.live.predictor import Predictions
 from penstock_pool.auto.acts import AutoActs

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import click
 
-from penstock.api import plural
 from penstock.config import Config, load
 from penstock.console.backends import backend_of
 from penstock.console.groups import CommandGroup
@@ -22,6 +21,7 @@ from penstock.console.output import emit_json
 from penstock.console.times import TIME, Duration
 from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.host import logs as logging
+from penstock.texts import plural
 from penstock.values.lines import split_lines
 from penstock_pool import extra
 from penstock_pool.client import ask, wait

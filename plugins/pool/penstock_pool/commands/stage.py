@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
-from penstock.api import plural
 from penstock.config import load
 from penstock.console.output import emit_json
 from penstock.errors import PenstockError, UserError
+from penstock.texts import plural
 from penstock_pool.client import ask, wait
 from penstock_pool.commands.view import in_pool
 from penstock_pool.folder import PoolFolder, pool_folder

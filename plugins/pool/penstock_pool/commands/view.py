@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from penstock.api import plural
 from penstock.config import load
 from penstock.console.output import Table, ago, build_table, emit_json, say
 from penstock.console.times import Duration
 from penstock.errors import NotNow, PenstockError
+from penstock.texts import plural
 from penstock_pool.client import FINAL, ask
 from penstock_pool.folder import PoolFolder, pool_folder
 from penstock_pool.model import TaskPhase
