@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from penstock import __version__
-from penstock.cli.table import commands, headings, missing
-from penstock.console.groups import CommandGroup
+from penstock.cli.table import commands, headings, place_of
+from penstock.console.groups import CommandGroup, loaded
 from penstock.errors import EXIT_CODES, NotPermitted, PenstockError
-from penstock.host.distributions import loaded
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -44,11 +43,8 @@ class _Commands(CommandGroup):
         return sorted(commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if (error := missing(cmd_name)) is not None:
-            raise error
-        known = commands().get(cmd_name)
-        command: click.Command | None = None if known is None else loaded(known.place)
-        return command
+        place = place_of(cmd_name)
+        return None if place is None else loaded(place)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, commands()))

@@ -7,13 +7,15 @@ comes in a distribution of its own stands here by that distribution's name, in i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.errors import UserError
-from penstock.host.distributions import CommandPlace, beside
 from penstock.values.beside import DASHBOARD, LABORATORY, MESSAGES, PLANNING, POOL, SITE_VIEW
 
-__all__ = ["commands", "headings", "missing"]
+if TYPE_CHECKING:
+    from penstock.host.distributions import CommandPlace
+
+__all__ = ["commands", "headings", "place_of"]
 
 _OWN: Final[Mapping[str, Mapping[str, tuple[str, str] | str]]] = {
     "Workflows": {
@@ -85,6 +87,8 @@ _OWN: Final[Mapping[str, Mapping[str, tuple[str, str] | str]]] = {
 
 def commands() -> dict[str, CommandPlace]:
     """All that are installed, by name, in the order in which `penstock --help` has them."""
+    from penstock.host.distributions import CommandPlace, beside  # slow to load
+
     others = {one.name: one for one in beside()}
     found: dict[str, CommandPlace] = {}
     for heading, names in _OWN.items():
@@ -107,11 +111,14 @@ def headings() -> dict[str, dict[str, str]]:
     return {heading: names for heading, names in found.items() if names}
 
 
-def missing(name: str) -> UserError | None:
-    """What to install, where a command of that name comes with something that is not."""
+def place_of(name: str) -> str | None:
+    """Where a command is; what is installed beside the core is looked through for what is not the core's own. Raises
+    UserError, which says what to install, where it comes with something that is not there."""
     what = next((names[name] for names in _OWN.values() if name in names), None)
-    if not isinstance(what, str) or name in commands():
-        return None
+    if isinstance(what, tuple):
+        return what[0]
+    if (found := commands().get(name)) is not None or what is None:
+        return None if found is None else found.place
     if what == LABORATORY:
-        return UserError(f"`penstock {name}` comes with the laboratory: install penstock-lab (pip or apt-get)")
-    return UserError(f"`penstock {name}` comes with {what}: install that beside penstock (pip)")
+        raise UserError(f"`penstock {name}` comes with the laboratory: install penstock-lab (pip or apt-get)")
+    raise UserError(f"`penstock {name}` comes with {what}: install that beside penstock (pip)")

@@ -26,7 +26,6 @@ from penstock.config.sections import (
     keys_by_section,
 )
 from penstock.errors import ConfigError, UserError
-from penstock.host.distributions import is_installed
 from penstock.host.homes import home
 from penstock.values.beside import FRONTS, MESSAGES, PLANNING, POOL
 from penstock.values.documents import MAX_BYTES, show
@@ -124,8 +123,10 @@ def config_of(data: Mapping[str, Any]) -> Config:
 
 
 def _made(data: Mapping[str, Any], where: Callable[[tuple[str, ...]], object]) -> Config:
-    for section, needs in _BESIDE.items():
-        if section in data and not is_installed(needs):
+    for section in filter(data.__contains__, _BESIDE):
+        from penstock.host.distributions import is_installed  # few files have one of these
+
+        if not is_installed(needs := _BESIDE[section]):
             raise ConfigError(f"{where((section,)) or 'configuration'}: `{section}:` needs {needs}: install that, too")
     if (config := plainly(data)) is not None:
         return config

@@ -8,7 +8,14 @@ from typing import Any
 
 import click
 
-__all__ = ["CommandGroup"]
+__all__ = ["CommandGroup", "loaded"]
+
+
+def loaded(place: str) -> click.Command:
+    """The command at "module:name"."""
+    module, _, name = place.partition(":")
+    command: click.Command = getattr(import_module(module), name)
+    return command
 
 
 class CommandGroup(click.Group):
@@ -29,11 +36,7 @@ class CommandGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Loaded now, where it was not before."""
         place = self._places.get(cmd_name)
-        if place is None:
-            return super().get_command(ctx, cmd_name)
-        module, _, name = place.partition(":")
-        command: click.Command = getattr(import_module(module), name)
-        return command
+        return super().get_command(ctx, cmd_name) if place is None else loaded(place)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

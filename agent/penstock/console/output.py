@@ -165,7 +165,7 @@ def clock(at: float | None) -> str:
     return "" if at is None else time.strftime("%H:%M:%S", time.localtime(at))
 
 
-_UTC = re.compile(r"(?:(\d{4}-\d\d-\d\d) )?\b(\d\d:\d\d(:\d\d)?)Z")
+_UTC: Final = r"(?:(\d{4}-\d\d-\d\d) )?\b(\d\d:\d\d(:\d\d)?)Z"
 
 
 def in_local_time(text: str, at: float) -> str:
@@ -184,7 +184,7 @@ def in_local_time(text: str, at: float) -> str:
             return found[0]
         return local.strftime(("" if day is None else "%Y-%m-%d ") + ("%H:%M:%S" if seconds else "%H:%M"))
 
-    return _UTC.sub(told, text)
+    return re.sub(_UTC, told, text)
 
 
 def ago(seconds: float | None) -> str:

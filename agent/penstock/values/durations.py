@@ -10,11 +10,11 @@ __all__ = ["DURATION_FORMS", "duration_text", "parse_duration"]
 DURATION_FORMS: Final = "a duration such as 90 (seconds), 90s, 30m, 2h, 1h30m, 00:30:00 or 1-02:00:00"
 
 _UNITS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_WORDS: Final = re.compile(
+_WORDS: Final = (
     r"(?:(?P<d>\d{1,9}(?:\.\d{1,9})?)d)?(?:(?P<h>\d{1,9}(?:\.\d{1,9})?)h)?"
     r"(?:(?P<m>\d{1,9}(?:\.\d{1,9})?)m(?:in)?)?(?:(?P<s>\d{1,9}(?:\.\d{1,9})?)s)?"
 )
-_CLOCK: Final = re.compile(r"(?:(?P<d>\d{1,6})-)?(?P<a>\d{1,6})(?::(?P<b>\d{1,2}))?(?::(?P<c>\d{1,2}))?")
+_CLOCK: Final = r"(?:(?P<d>\d{1,6})-)?(?P<a>\d{1,6})(?::(?P<b>\d{1,2}))?(?::(?P<c>\d{1,2}))?"
 _LONGEST: Final = 1e9
 
 
@@ -39,10 +39,10 @@ def _parse_text(text: str) -> float | None:
     if not text.isascii():
         return None
     compact = text.replace(" ", "")
-    words = _WORDS.fullmatch(compact)
+    words = re.fullmatch(_WORDS, compact)
     if words is not None and any(words.groups()):
         return float(sum(float(n) * _UNITS[unit] for unit, n in words.groupdict().items() if n is not None))
-    clock = _CLOCK.fullmatch(text)
+    clock = re.fullmatch(_CLOCK, text)
     if clock is None:
         return None
     d, a, b, c = (int(g) if g is not None else None for g in clock.group("d", "a", "b", "c"))

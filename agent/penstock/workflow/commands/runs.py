@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.config import Config
 from penstock.console.door import ask_or_read
@@ -58,8 +57,7 @@ NEVER: Final = "DependencyNeverSatisfied"
 _AT_MOST: Final = 300.0  # s that the clocks of two hosts may be apart
 
 
-@dataclass(frozen=True, slots=True)
-class StageLine:
+class StageLine(NamedTuple):
     """One line of a workflow."""
 
     name: str
@@ -78,8 +76,7 @@ class StageLine:
         return (self.name, self.phase, self.job, *times, *map(ago, parts or (None,) * 3))
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(NamedTuple):
     """A workflow. `owned`: its owner submitted the jobs, so only the owner can cancel them or submit them again. In
     slots (`reserved`) it has no `number`."""
 

@@ -11,7 +11,6 @@ import pytest
 from doc_pages import Block, commands_in, objection
 from json_answers import commands
 
-import penstock.cli.table
 from penstock.cli import cli, manpages
 from penstock.cli.examples import EXAMPLES
 from penstock.cli.table import commands as table
@@ -48,7 +47,7 @@ def test_help_shows_the_commands_in_groups():
 
 def test_where_the_laboratory_is_not_installed_help_does_not_name_it(monkeypatch):
     installed = [one for one in beside() if one.name != LABORATORY]
-    monkeypatch.setattr(penstock.cli.table, "beside", lambda: installed)
+    monkeypatch.setattr("penstock.host.distributions.beside", lambda: installed)
     assert "Laboratory" not in headings()
     assert "simulate" not in cli.get_help(ROOT)
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from penstock import __version__
 from penstock.admin.doctor.reader import _parts
 from penstock.cli import cli
-from penstock.cli.table import commands, missing
+from penstock.cli.table import commands, place_of
 from penstock.config import config_of
 from penstock.core import installed
 from penstock.core.installed import installed_parts
@@ -301,7 +301,7 @@ def test_a_command_of_what_is_not_installed_says_what_to_install(folder, name, n
     done = CliRunner().invoke(cli, [name, "--help"])
     said = f"`penstock {name}` comes with {needs}: install that beside penstock (pip)"
     assert isinstance(done.exception, UserError) and str(done.exception) == said
-    assert missing("status") is None and name not in commands()
+    assert place_of("status") is not None and name not in commands()
 
 
 def test_each_place_that_the_own_ones_name_is_there():
