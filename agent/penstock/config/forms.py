@@ -19,21 +19,9 @@ from penstock.config import words
 from penstock.values import merging
 from penstock.values.allow import Feature
 
-__all__ = [
-    "Address",
-    "Anchored",
-    "Ascending",
-    "Bytes",
-    "Channels",
-    "Domain",
-    "Feature",
-    "File",
-    "Finite",
-    "Hosts",
-    "LookAge",
-]
-__all__ += ["MailAddress", "Name", "Names", "Partition", "Peer", "Period", "Release", "Seconds", "Texts", "Url"]
-__all__ += ["View", "Words", "YesOrNo"]
+__all__ = ["Address", "Anchored", "Ascending", "Bytes", "Channels", "Domain", "Feature", "File", "Finite", "Hosts"]
+__all__ += ["LookAge", "MailAddress", "Name", "Names", "Partition", "Peer", "Period", "Release", "Seconds", "Texts"]
+__all__ += ["Url", "View", "Words", "YesOrNo"]
 
 Seconds = Annotated[
     float,

@@ -16,10 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.errors import ConfigError, UserError
+from penstock.host.distributions import entry_points, loaded
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = [
     "BACKENDS",
@@ -50,13 +53,16 @@ class ExtensionPoint:
 
     def found(self) -> dict[str, EntryPoint]:
         """All that are there by name, those that come with Penstock first."""
+        from importlib.metadata import EntryPoint  # slow to load
+
         own = {name: EntryPoint(name, place, self.group) for name, place in self.own.items()}
         others = {entry.name: entry for entry in entry_points(group=self.group)}
         return own | {name: others[name] for name in sorted(others.keys() - own.keys())}
 
     def names(self) -> tuple[str, ...]:
         """Their names."""
-        return tuple(self.found())
+        others = {entry.name for entry in entry_points(group=self.group)}
+        return (*self.own, *sorted(others - self.own.keys()))
 
     def load(self, name: str) -> Any:  # noqa: ANN401 (each part says what it expects)
         """The class or function of that name. `error` where there is none, ConfigError where it cannot be loaded."""
@@ -85,7 +91,7 @@ class ExtensionPoint:
 
     def whole(self, name: str, made: T) -> T:
         """The same. Raises ConfigError where it is not all that is asked of one of this kind."""
-        asked = [EntryPoint(place, place, self.group).load() for place in self.protocols]
+        asked = [loaded(place) for place in self.protocols]
         lacks = [sorted(each for each in _members(one) if not _has(made, each, one)) for one in asked]
         if lacks and all(lacks):
             missing = ", or ".join(", ".join(f"`{each}`" for each in each_of) for each_of in lacks)

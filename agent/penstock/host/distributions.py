@@ -19,23 +19,29 @@ files name (that is how a checkout is installed). PYTHONPATH and the working dir
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import site
 import stat
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock import __version__
 from penstock.errors import ConfigError
 from penstock.values.beside import FRONTS, LABORATORY, MESSAGES, PLANNING, POOL
 
-__all__ = ["CommandPlace", "InstalledDistribution", "beside", "is_installed", "loaded"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["CommandPlace", "InstalledDistribution", "beside", "entry_points", "is_installed", "loaded"]
 
 _FOLDER: Final = "penstock_parts"
 _CORE: Final = "who owns Penstock itself"
@@ -125,6 +131,32 @@ def loaded(place: str) -> Any:  # noqa: ANN401 (each place says what it has)
     """What stands at "module:name"."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
+
+
+def entry_points(group: str) -> Iterable[EntryPoint]:
+    """As `importlib.metadata` has them, which takes long to load: not where no installed file names the group."""
+    finders = [one for one in sys.meta_path if hasattr(one, "find_distributions")]
+    if finders == [PathFinder] and not any(_may_name(folder, group.encode()) for folder in dict.fromkeys(sys.path)):
+        return ()
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)
+
+
+def _may_name(folder: str, group: bytes) -> bool:
+    """Whether a distribution in this folder of packages may have an entry point of the group."""
+    try:
+        with os.scandir(folder or ".") as entries:
+            found = [Path(entry.path) for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
+    except NotADirectoryError:  # an archive
+        return True
+    except OSError:
+        return False
+    for path in found:
+        with contextlib.suppress(OSError):
+            if group in (path / "entry_points.txt").read_bytes():
+                return True
+    return folder.endswith(".egg")
 
 
 def _folders() -> Iterator[Path]:

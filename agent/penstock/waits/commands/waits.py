@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import click
 
-from penstock.api import Geometry, plural
 from penstock.config import Config, load
 from penstock.console.memory import MEM
 from penstock.console.output import ago, emit_json, table
 from penstock.console.times import TIME
 from penstock.errors import AgentUnavailable, NotPermitted
 from penstock.ipc.client import ask_agent
-from penstock.state.ownership import state_path
+from penstock.state.ownership import is_readable, state_path
+from penstock.texts import plural
 from penstock.values.durations import duration_text
 
 __all__ = ["waits"]
@@ -91,16 +91,16 @@ def waits(
 def _from_file(config: Config, wanted: dict[str, Any] | None, error: AgentUnavailable) -> dict[str, Any]:
     """What the agent's state file tells while no agent runs. Raises the error if there is none, NotPermitted if it is
     another's."""
-    from penstock.state.ownership import is_readable
-    from penstock.state.store import Store
-    from penstock.waits.live.outlook import from_store
-
     path = state_path(config)
     try:
         if not is_readable(path):
             raise error
     except NotPermitted as denied:
         raise NotPermitted(f"no agent answers, and {denied}") from None
+    from penstock.api import Geometry
+    from penstock.state.store import Store
+    from penstock.waits.live.outlook import from_store  # slow to load
+
     store = Store.read_only(path)
     try:
         geometry = None if wanted is None else Geometry(**wanted)

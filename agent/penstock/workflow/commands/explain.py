@@ -15,7 +15,6 @@ from penstock.console.output import clock, emit_json, in_local_time, plain
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted, UserError
 from penstock.state.ownership import acts_path
 from penstock.state.pools import pool_places
-from penstock.state.store import Store
 from penstock.workflow.commands.runs import Shown, answered, elastic_jobs, find, in_slots, shown
 
 __all__ = ["explain"]
@@ -71,6 +70,8 @@ def _decided(config: Config, subject: str, *, own: bool = False) -> list[dict[st
     path = acts_path(config)
     by_commands = []
     if path.exists():
+        from penstock.state.store import Store  # slow to load
+
         with closing(Store.read_only(path)) as store:
             by_commands = store.decisions.of(subject)
     try:

@@ -7,15 +7,16 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from penstock.config import Config
 from penstock.console.times import TIME
 from penstock.errors import AgentUnavailable
-from penstock.state.pools import pool_place
-from penstock.workflow.files.wfformat import Packing, PoolCommands
+
+if TYPE_CHECKING:
+    from penstock.config import Config
+    from penstock.workflow.files.wfformat import Packing, PoolCommands
 
 __all__ = ["PackingOptions", "packing_options", "pool_commands"]
 
@@ -31,6 +32,8 @@ class PackingOptions(NamedTuple):
     def packing(self, config: Config, cores: int | None, *, runs: bool = True) -> Packing:
         """For nodes of so many cores; None: as many as this host has. Without `runs` it is for a plan alone.
         AgentUnavailable if the pool is not open."""
+        from penstock.workflow.files.wfformat import Packing  # slow to load
+
         in_pool = None if self.pool is None else pool_commands(config, self.pool)
         width = cores or os.cpu_count() or 1
         return Packing(self.max_nodes, width, time=self.limit, command=self.task, pool=in_pool, runs=runs)
@@ -65,6 +68,9 @@ def packing_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def pool_commands(config: Config, name: str) -> PoolCommands:
     """What a job runs to work for the pool, wherever it is submitted from. AgentUnavailable if that is not open."""
+    from penstock.state.pools import pool_place
+    from penstock.workflow.files.wfformat import PoolCommands
+
     place = pool_place(config, name)
     if place.address() is None:
         raise AgentUnavailable(f"pool {name!r} has no scheduler; {place.start} starts one")

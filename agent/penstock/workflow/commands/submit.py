@@ -10,11 +10,8 @@ from penstock.config import load
 from penstock.console.options import number
 from penstock.console.output import emit_json, plain
 from penstock.errors import UserError
-from penstock.values.lines import split_lines
-from penstock.workflow.commands.handing import hand_over
 from penstock.workflow.commands.packing import PackingOptions, packing_options
-from penstock.workflow.files.formats import load_workflow
-from penstock.workflow.strategies.registry import known_strategies, strategy_named
+from penstock.workflow.strategies.registry import known_strategies, strategy_line, strategy_named
 
 __all__ = ["submit"]
 
@@ -24,10 +21,7 @@ class _Strategies(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """One line for each: the first of its docstring."""
-        rows = []
-        for name in known_strategies():
-            told = split_lines((type(strategy_named(name)).__doc__ or "").strip())
-            rows.append((name, told[0] if told else ""))
+        rows = [(name, strategy_line(name)) for name in known_strategies()]
         with formatter.section("Strategies"):
             formatter.write_dl(rows)
 
@@ -73,6 +67,9 @@ def submit(
     config = load()
     strategy = strategy or config.workflows.strategy
     strategy_named(strategy)
+    from penstock.workflow.commands.handing import hand_over
+    from penstock.workflow.files.formats import load_workflow  # slow to load
+
     parsed = load_workflow(workflow, packed.packing(config, cores, runs=not dry_run))
     if shorten or less_memory:
         from penstock.advice.commands.shortening import by_history  # not needed by others

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,8 +13,9 @@ from penstock.console.output import emit_json, table
 from penstock.errors import AgentUnavailable, NotPermitted
 from penstock.ipc.client import ask_agent
 from penstock.workflow.commands.packing import PackingOptions, packing_options
-from penstock.workflow.files.formats import load_workflow
-from penstock.workflow.model import Workflow, workflow_to_dict
+
+if TYPE_CHECKING:
+    from penstock.workflow.model import Workflow
 
 __all__ = ["forecast", "show", "try_"]
 
@@ -35,12 +36,16 @@ def try_(workflow: Path, packed: PackingOptions, cores: int | None, as_json: boo
     \b
     penstock try mosaic.yaml
     """
+    from penstock.workflow.files.formats import load_workflow  # slow to load
+
     config = load()
     show(forecast(config, load_workflow(workflow, packed.packing(config, cores, runs=False))), as_json)
 
 
 def forecast(config: Config, workflow: Workflow) -> Mapping[str, Any]:
     """The agent's forecast; where none answers, or it is another's, that of an agent that stands in."""
+    from penstock.workflow.model import workflow_to_dict  # slow to load
+
     request = {"workflow": workflow_to_dict(workflow)}
     try:
         answer: Mapping[str, Any] = ask_agent(config, "try", request, _PATIENCE)
