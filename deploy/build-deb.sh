@@ -73,7 +73,7 @@ cat >"$mine/bin/penstock" <<END
 #!/$PLACE/bin/python3 -I
 import sys
 
-from penstock.cli import main
+from penstock.__main__ import main
 
 sys.exit(main())
 END

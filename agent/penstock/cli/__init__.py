@@ -82,9 +82,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
-    if sys.argv[1:2] == ["sbatch"]:
-        _submit_directly()
+    """What `penstock` does, but for what `__main__` does without it."""
     try:
         _pass_by_fronts()
         # What a command ends with by click's Exit comes back as a value.
@@ -122,19 +120,6 @@ def _pass_by_fronts() -> None:
             os.environ["PATH"] = beheaded(os.environ["PATH"])
         except Refused as e:
             raise NotPermitted(str(e)) from e
-
-
-def _submit_directly() -> None:
-    """Submit a plain job without loading what that does not need; return where there is more to it."""
-    from penstock.fronts.programs.direct import submit_directly
-
-    def record(stage: str, quiet: bool) -> None:
-        from penstock.config import load
-        from penstock.sbatch.commands.telling import record_handed_on
-
-        record_handed_on(load(), stage, quiet=quiet)
-
-    submit_directly(sys.argv[2:], record)
 
 
 def _end(tell: Callable[[], object], code: int) -> NoReturn:

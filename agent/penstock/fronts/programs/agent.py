@@ -8,6 +8,7 @@ import struct
 import time
 
 from penstock.fronts.programs.memory import cluster_name
+from penstock.fronts.programs.plainjson import dumps, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ class NoAnswer(Exception):
 
 def ask(settings: Mapping[str, str], environ: Mapping[str, str], request: Mapping[str, Any], limit: float) -> Any:  # noqa: ANN401
     """The agent's answer within `limit` (s). Raises NoAnswer, also where this shell's Slurm is not the agent's."""
-    import json
-
     if not _same_cluster(settings, environ):
         raise NoAnswer(absent=False)
     until = time.monotonic() + limit
@@ -45,7 +44,7 @@ def ask(settings: Mapping[str, str], environ: Mapping[str, str], request: Mappin
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", whole, part))
             connection.connect(settings["socket"])
             connection.settimeout(limit)
-            left = memoryview(json.dumps(request).encode() + b"\n")
+            left = memoryview(dumps(request).encode() + b"\n")
             while left:
                 left = left[connection.send(left, socket.MSG_NOSIGNAL) :]
             parts = []
@@ -55,7 +54,7 @@ def ask(settings: Mapping[str, str], environ: Mapping[str, str], request: Mappin
                 parts.append(reply)
                 if not reply or sum(map(len, parts)) > _LONGEST:
                     raise NoAnswer(absent=False)
-            found = json.loads(b"".join(parts))
+            found = loads(b"".join(parts).decode())
         finally:
             connection.close()
     except (FileNotFoundError, ConnectionRefusedError) as e:

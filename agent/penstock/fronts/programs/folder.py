@@ -31,6 +31,7 @@ MODULES: Final = (
     "fronts/programs/memory.py",
     "fronts/programs/once.py",
     "fronts/programs/path.py",
+    "fronts/programs/plainjson.py",
     "fronts/programs/pooled.py",
     "fronts/programs/pools.py",
     "fronts/programs/process.py",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 from penstock.fronts.programs.path import Refused, beheaded, check, find
-from penstock.fronts.programs.process import end_as, first_environment
+from penstock.fronts.programs.plainjson import loads
+from penstock.fronts.programs.process import end_as, first_environment, signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,11 +59,9 @@ def _serve(program: str, real: str | None, environ: dict[str, str], folder: str)
 
 
 def _settings(folder: str) -> dict[str, str]:
-    import json
-
     try:
         with open(os.path.join(folder, "settings.json"), encoding="utf-8") as file:
-            found: dict[str, str] = json.load(file)
+            found: dict[str, str] = loads(file.read())
         return found
     except ValueError as e:
         raise Refused(f"{folder} is damaged: `penstock shim` makes it anew", 1) from e

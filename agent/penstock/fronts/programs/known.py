@@ -5,11 +5,10 @@ That takes longer than sbatch. What was found is kept, and holds as long as noth
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 
 from penstock import __version__
+from penstock.fronts.programs.plainjson import dumps, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def known_settings(environ: Mapping[str, str]) -> dict[str, str] | None:
         with open(_place(environ), encoding="utf-8") as file:
             if os.fstat(file.fileno()).st_uid != os.geteuid():
                 return None
-            found = json.load(file)
+            found = loads(file.read())
         settings = found["settings"]
         own = os.stat(settings["own"])
         usable = own.st_uid == os.geteuid() and not own.st_mode & _OTHERS_CANNOT_WRITE and os.access(settings["own"], 7)
@@ -45,7 +44,7 @@ def keep_settings(environ: Mapping[str, str], settings: Mapping[str, str]) -> No
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
-            json.dump({"from": _source(environ), "settings": dict(settings)}, file)
+            file.write(dumps({"from": _source(environ), "settings": dict(settings)}))
         os.replace(part, path)
     except OSError:
         return
@@ -69,7 +68,11 @@ def _source(environ: Mapping[str, str]) -> str:
         sorted((name, value) for name, value in environ.items() if name.startswith("PENSTOCK_")),
         [[name, *_stamp(name)] for name in files],
     ]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    try:
+        from _blake2 import blake2b  # hashlib loads OpenSSL
+    except ImportError:
+        from hashlib import blake2b
+    return blake2b(dumps(told).encode(), digest_size=32).hexdigest()
 
 
 def _stamp(path: str) -> list[int]:

@@ -7,7 +7,6 @@ import time
 
 from penstock.fronts.programs.again import ASKS, CHANGES
 from penstock.fronts.programs.agent import about
-from penstock.fronts.programs.divide import FIRST_JOB, Divided, divided, job_of_word
 from penstock.fronts.programs.once import Form, new_key, patience
 from penstock.fronts.programs.pools import FrontPool, NoPool, ask_pool, pool_named, pools_of
 from penstock.fronts.programs.process import say
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from penstock.fronts.programs.divide import Divided
     from penstock.fronts.programs.script import PipedScript
     from penstock.slurm.option_words import SbatchWords
 
@@ -97,10 +97,12 @@ def _umask() -> int:
 
 def _refused_dependency(line: SbatchWords, script: SbatchWords) -> int | None:
     """Slurm knows nothing of jobs of pools, and would take one that it does not know for one that has ended."""
-    words = (
-        (line.value("dependency") or script.value("dependency") or "").replace("?", ",").replace(",", ":").split(":")
-    )
-    for word in words:
+    told = line.value("dependency") or script.value("dependency")
+    if not told:
+        return None
+    from penstock.fronts.programs.divide import FIRST_JOB, job_of_word
+
+    for word in told.replace("?", ",").replace(",", ":").split(":"):
         if word[:1].isdigit() and word.split("_")[0].split("+")[0].isdigit() and job_of_word(word) >= FIRST_JOB:
             text = f"job {word} is a task of a pool, which no job of Slurm's can wait for; submit this one there, too"
             say(
@@ -140,6 +142,8 @@ def pool_part(program: str, what: str, words: Sequence[str], settings: Mapping[s
     pools = pools_of(settings)
     if not pools:
         return None
+    from penstock.fronts.programs.divide import divided  # few have pools
+
     parts = divided(program, words)
     if parts.ours is None:
         return None

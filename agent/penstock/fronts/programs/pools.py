@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 
-from penstock.fronts.programs.once import delays
+from penstock.fronts.programs.plainjson import loads
+from penstock.fronts.programs.process import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,10 +70,8 @@ def pools_of(settings: Mapping[str, str]) -> list[FrontPool]:
                 text = file.read()
         except OSError:
             continue
-        import json
-
         try:
-            first = int(json.loads(text)["first"])
+            first = int(loads(text)["first"])
         except (ValueError, KeyError, TypeError):
             continue
         if _is_private(path):
@@ -97,6 +95,8 @@ def ask_pool(pool: FrontPool, request: Mapping[str, Any], patience: float) -> An
 
 
 def _asked(pool: FrontPool, request: Mapping[str, Any], patience: float) -> Any:  # noqa: ANN401
+    from penstock.fronts.programs.once import delays
+
     pauses = iter(delays(os.urandom(2)))
     until = time.monotonic() + patience
     while True:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import select
-import signal
-import termios
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Mapping, Sequence
     from types import FrameType
     from typing import NoReturn
+else:
+    import _signal as signal  # without what makes enumerations of its constants
 
-__all__ = ["BY_FRONT", "Child", "become", "end_as", "first_environment", "heard", "say"]
+__all__ = ["BY_FRONT", "Child", "become", "end_as", "first_environment", "heard", "say", "signal"]
 
 BY_FRONT = "penstock_front"
 """An option of Python (-X) by which a command knows that a front program became it; a variable would reach the job."""
@@ -182,6 +183,8 @@ def _terminal() -> tuple[int, int]:
         ours, theirs = os.openpty()
     except OSError:
         return os.pipe()
+    import termios
+
     raw = termios.tcgetattr(theirs)
     raw[1] &= ~termios.OPOST
     termios.tcsetattr(theirs, termios.TCSANOW, raw)

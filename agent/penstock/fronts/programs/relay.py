@@ -17,9 +17,8 @@ from penstock.fronts.programs.again import (
     without_errors,
 )
 from penstock.fronts.programs.agent import NoAnswer, about, ask, tell_touched
-from penstock.fronts.programs.once import delays, patience
 from penstock.fronts.programs.path import guarded
-from penstock.fronts.programs.pooled import beside_slurm, pool_part, say_left_out
+from penstock.fronts.programs.pools import pools_of
 from penstock.fronts.programs.process import Child, become, say
 
 TYPE_CHECKING = False
@@ -43,13 +42,20 @@ def front_command(
 ) -> int:
     """Run one of these commands; the exit code, of a signal negative. Raises OSError."""
     what = purpose(program, words)
-    part = pool_part(program, what, words, settings)
-    if part is None:
+    part = None
+    if pools_of(settings):
+        from penstock.fronts.programs.pooled import pool_part, say_left_out  # few have pools
+
+        part = pool_part(program, what, words, settings)
         if what not in (ASKS, CHANGES):
             say_left_out(program, settings)
+    if part is None:
+        if what not in (ASKS, CHANGES):
             become(real, words, guarded(real, environ))
         code, output, errors = _of_slurm(program, what, real, words, environ, settings, folder)
     else:
+        from penstock.fronts.programs.pooled import beside_slurm
+
         code, output, errors = 0, b"", b""
         if part.slurm is not None:
             code, output, errors = _of_slurm(program, what, real, part.slurm, environ, settings, folder)
@@ -107,6 +113,8 @@ def _run(
     program: str, real: str, words: Sequence[str], environ: Mapping[str, str], *, changes: bool
 ) -> tuple[int, bytes, bytes]:
     """What the real command says, tried again while Slurm does not answer."""
+    from penstock.fronts.programs.once import delays, patience
+
     pauses = iter(delays(os.urandom(2)))
     limit = patience(environ.get("PENSTOCK_SHIM_PATIENCE"))
     until = None

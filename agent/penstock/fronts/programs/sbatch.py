@@ -8,6 +8,7 @@ from penstock.fronts.programs.agent import tell_touched
 from penstock.fronts.programs.memory import cluster_name, keep, memory_folder
 from penstock.fronts.programs.once import patience
 from penstock.fronts.programs.path import Refused, guarded
+from penstock.fronts.programs.plainjson import dumps
 from penstock.fronts.programs.pooled import submit_to_pool
 from penstock.fronts.programs.process import BY_FRONT, become, say
 from penstock.fronts.programs.room import room_for
@@ -132,8 +133,6 @@ def _note(
 ) -> None:
     """Tell the agent of it, and remember it as `penstock sbatch` does, for a job that will depend on it."""
     tell_touched(settings, environ, [job])
-    import json
-
     try:
         known = {
             "job": job,
@@ -143,6 +142,6 @@ def _note(
             "dependency": "",
             "order": order_of(line.words(), line, script, piped, environ),
         }
-        keep(memory_folder(settings["own"], cluster_name(environ)), job, json.dumps(known))
+        keep(memory_folder(settings["own"], cluster_name(environ)), job, dumps(known))
     except (OSError, KeyError):  # a job that depends on it will not be followed with it
         return

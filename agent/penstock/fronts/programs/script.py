@@ -7,9 +7,9 @@ back for sbatch to read, as often as it is tried.
 from __future__ import annotations
 
 import os
-import signal
 import stat
 
+from penstock.fronts.programs.process import signal
 from penstock.slurm.option_words import job_name
 from penstock.values.lines import split_lines
 

@@ -14,7 +14,7 @@ from penstock.config import SITE
 from penstock.fronts.programs.known import SITE_FILE, keep_settings, known_settings
 from penstock.sbatch.remembered import SubmittedJobs
 
-COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from penstock.__main__ import main; main()"]
 
 
 @pytest.fixture
@@ -63,9 +63,9 @@ def test_the_second_time_it_is_short_and_all_is_as_before(environ, tmp_path):
     program.write_text('#!/bin/sh\necho once >>"$HOME/calls"\necho "Submitted batch job $(wc -l <"$HOME/calls")"\n')
     program.chmod(0o755)
     (tmp_path / "a.sh").write_text("#!/bin/sh\n#SBATCH -J align\n")
-    loads = """import sys; from penstock.cli import main
+    loads = """import sys; from penstock.__main__ import main
 try: main()
-finally: print('rich' in sys.modules, file=sys.stderr)"""
+finally: print('click' in sys.modules, file=sys.stderr)"""
     said = []
     for _ in range(2):
         words = [sys.executable, "-c", loads, "sbatch", "a.sh"]
