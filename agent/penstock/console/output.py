@@ -105,6 +105,12 @@ def _simple(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
+def _marked(text: str) -> bool:
+    """Whether rich may find markup in it: brackets, or a word between colons, which names a picture."""
+    between = text.split(":")[1:-1]
+    return "[" in text or any(" " not in word and not (len(word) == 2 and word.isdecimal()) for word in between)
+
+
 def terminal_width() -> int:
     """Columns of what is printed on: of a terminal its own, else $COLUMNS, or wide."""
     if sys.stdout.isatty():
@@ -148,7 +154,7 @@ def _lines(parts: Sequence[str | Line | Table], room: int) -> list[str] | None:
             lines += [part.title.ljust(width)] if part.title else []
             for row in (part.columns, *part.rows):
                 lines.append((" " * GAP).join(map(str.ljust, row, part.widths)))
-        if not all(map(_simple, texts)) or any("[" in text or text.count(":") > 1 for text in markup):
+        if not all(map(_simple, texts)) or any(map(_marked, markup)):
             return None
     return lines if all(len(line) <= room for line in lines) else None
 

@@ -27,7 +27,7 @@ WORDS = (
     "…",
     "日本",
 )
-SIMPLE = ("", "a", "merge", "node[1-3]", "x y", " indented", "trailing  ", "2h30m", "a-b/c.d", "no: way")
+SIMPLE = ("", "a", "merge", "node[1-3]", "x y", " indented", "trailing  ", "2h30m", "a-b/c.d", "no: way", "at 12:30:05")
 
 
 def by_rich(parts, room, highlight):
