@@ -13,13 +13,12 @@ from penstock.config import Config
 from penstock.core.observe import waking
 from penstock.errors import SlurmUnavailable
 from penstock.host.logins import uid_of
+from penstock.site import VIEW_SOCKET
 from penstock.site.look.client import SharedLook
 from penstock.slurm.base import Reader
 
-__all__ = ["VIEW_SOCKET", "shared_look", "take_snapshot", "whole_look"]
+__all__ = ["shared_look", "take_snapshot", "whole_look"]
 
-VIEW_SOCKET: Final = Path("/run/penstock-site-view/view.sock")
-"""Where the site's view listens, if nobody says otherwise."""
 _BY_SLURM: Final = ("auto", "cli", "pyslurm")
 """The back ends that reach the Slurm of this host."""
 _CLUSTER: Final = re.compile(r"^\s*ClusterName\s*=\s*([A-Za-z0-9._-]+)", re.IGNORECASE | re.MULTILINE)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from penstock.api import Reason
+if TYPE_CHECKING:
+    from penstock.api import Reason
 
 __all__ = ["FEATURES", "NOT_ALLOWED", "Feature", "Rule", "Subject", "refusal"]
 
@@ -66,6 +67,8 @@ def refusal(rules: Sequence[Rule] | None, subject: Subject, *, strict: bool = Tr
     """
     if rules is None:
         return None
+    from penstock.api import Reason  # slow to load, and commands need the names of features alone
+
     about = [rule for rule in rules if rule.features is None or subject.feature in rule.features]
     if not about:
         return Reason(NOT_ALLOWED, f"`limits.allow` has no rule that lets the agent act on {subject.feature}")

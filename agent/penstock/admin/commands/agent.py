@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shlex
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import click
-import yaml
 
 from penstock.config import DEFAULT, find, load, origins, schema, values_of
 from penstock.console.groups import CommandGroup
@@ -29,6 +27,8 @@ _KEY: Final = re.compile(r"`(\w+)\.(\w+)")
 @click.option("--config", "path", type=click.Path(path_type=Path, dir_okay=False), help="Configuration file.")
 def agent(path: Path | None) -> None:
     """Run the agent until SIGTERM; SIGHUP reloads its configuration."""
+    import asyncio  # slow to load
+
     from penstock.app import serve
 
     settings = load(path)
@@ -75,6 +75,8 @@ def check(path: Path | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(origin: bool, as_json: bool) -> None:
     """Print the configuration that applies, defaults included."""
+    import yaml  # slow to load
+
     values = values_of(load())
     if not origin:
         if as_json:
@@ -96,6 +98,8 @@ def show(origin: bool, as_json: bool) -> None:
 
 def _line(key: str, value: object) -> str:
     """A key with its value, on one line of YAML."""
+    import yaml  # slow to load
+
     if isinstance(value, list | dict):
         return f"{key}: {json.dumps(value)}"
     return yaml.safe_dump({key: value}, default_flow_style=False, width=10**6).rstrip()

@@ -8,16 +8,12 @@ import pwd
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from penstock.admin.commands import answers as site
-from penstock.audit.chain import Anchor, ChainEntry, ChainFault, ChainHead, ChainVerdict
 from penstock.audit.files import CURRENT
-from penstock.audit.journal import anchors_in_journal
-from penstock.audit.opening import known_head, own_trail_folder
-from penstock.audit.reading import RecordFilter, is_there, records, verify
 from penstock.audit.record import Record
 from penstock.config import load
 from penstock.console import complete
@@ -25,10 +21,12 @@ from penstock.console.output import emit_json, plain, table
 from penstock.errors import PenstockError, StoreError, UserError
 from penstock.host.logins import login
 from penstock.state.ownership import DATABASE, owner
-from penstock.state.store import Store
 from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.values.instants import parse_instant
 from penstock.values.lines import split_lines
+
+if TYPE_CHECKING:
+    from penstock.audit.chain import Anchor, ChainEntry, ChainFault, ChainHead, ChainVerdict
 
 __all__ = ["audit"]
 
@@ -73,6 +71,9 @@ def audit(
     files, and compares them with what the system's journal and the agent's state file have of them; with --since, what
     was wrong before that is told but does not count. It ends with 1 when the record is not whole.
     """
+    from penstock.audit.opening import own_trail_folder
+    from penstock.audit.reading import RecordFilter, is_there, records  # slow to load
+
     config = load()
     folder = config.agent.state_dir if os.geteuid() == 0 else own_trail_folder(config)
     instant = None if since is None else _since(since)
@@ -149,6 +150,10 @@ def _row(entry: ChainEntry, record: Record) -> tuple[object, ...]:
 
 def _verify(folder: Path, given: Iterable[str], since: float | None, as_json: bool) -> int:
     """Say so; the exit code."""
+    from penstock.audit.chain import Anchor
+    from penstock.audit.journal import anchors_in_journal
+    from penstock.audit.reading import is_there, verify  # slow to load
+
     anchors: list[Anchor] = [a for text in given for a in _given(text)]
     places = ["--anchor"] if anchors else []
     warnings: list[str] = []
@@ -178,6 +183,9 @@ def _verify(folder: Path, given: Iterable[str], since: float | None, as_json: bo
 
 def _stored(folder: Path, warnings: list[str]) -> ChainHead | None:
     """How far the chain was when the agent noted it last."""
+    from penstock.audit.opening import known_head  # slow to load
+    from penstock.state.store import Store  # slow to load
+
     path = folder / DATABASE
     if not path.exists():
         return None
@@ -193,6 +201,8 @@ def _stored(folder: Path, warnings: list[str]) -> ChainHead | None:
 
 
 def _given(text: str) -> list[Anchor]:
+    from penstock.audit.chain import Anchor, ChainHead  # slow to load
+
     try:
         return [Anchor(ChainHead.parse(text), "--anchor")]
     except ValueError as e:
@@ -215,6 +225,8 @@ def _given(text: str) -> list[Anchor]:
 
 def _head(line: str) -> ChainHead:
     """NUMBER:HASH, or what `journalctl -o json` says of one."""
+    from penstock.audit.chain import ChainHead  # slow to load
+
     if line.startswith("{"):
         fields = json.loads(line)
         line = f"{fields.get('PENSTOCK_AUDIT_SEQ')}:{fields.get('PENSTOCK_AUDIT_HEAD')}"

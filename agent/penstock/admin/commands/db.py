@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -18,13 +18,12 @@ from penstock.console.output import emit_json, plain, table
 from penstock.core.installed import installed_parts
 from penstock.errors import NotNow, StateHeld, StateRefused, StoreError
 from penstock.state.filekind import FileKind
-from penstock.state.leadership import hold_state, open_store
 from penstock.state.ownership import is_readable, own_folder
 from penstock.state.schema import too_new, way_out
-from penstock.state.store import Store
-from penstock.statefile import statefile
-from penstock.statefile.statefile import STATE, Contents
 from penstock.workflow.documents import run_from_dict
+
+if TYPE_CHECKING:
+    from penstock.statefile.statefile import Contents
 
 __all__ = ["db"]
 
@@ -57,6 +56,8 @@ def _which(command: _Command) -> _Command:
 
 
 def _kind(name: str | None) -> FileKind:
+    from penstock.statefile.statefile import STATE  # slow to load
+
     return STATE if name is None else _OTHERS[name]
 
 
@@ -69,6 +70,8 @@ def check(file: Path | None, as_json: bool, other: str | None = None) -> None:
     An agent may go on meanwhile. Ends with 7 when the file is damaged, newer than this program, or older than
     it can go on with.
     """
+    from penstock.statefile import statefile  # slow to load
+
     kind = _kind(other)
     found = statefile.inspect(file or kind.path(load()), kind)
     if as_json:
@@ -91,6 +94,8 @@ def backup(file: Path, force: bool, as_json: bool, other: str | None = None) -> 
     An agent may go on meanwhile. To go back: stop the agent, remove the files that are called like the state file with
     -wal, -shm and -journal at the end, and put the copy in its place.
     """
+    from penstock.statefile import statefile  # slow to load
+
     kind = _kind(other)
     found = statefile.backup(kind.path(load()), file, replace=force, kind=kind)
     if as_json:
@@ -105,6 +110,10 @@ def backup(file: Path, force: bool, as_json: bool, other: str | None = None) -> 
 @_which
 def vacuum(as_json: bool, other: str | None = None) -> None:
     """Take out what is older than `agent.keep` and make the file smaller. For a time when no agent runs."""
+    from penstock.state.leadership import hold_state, open_store
+    from penstock.statefile import statefile
+    from penstock.statefile.statefile import STATE  # slow to load
+
     config = load()
     kind = _kind(other)
     path = kind.path(config)
@@ -148,6 +157,7 @@ def salvage(source: Path, target: Path, as_json: bool, other: str | None = None)
     place.
     """
     from penstock.statefile.rescue import salvage as rescue
+    from penstock.statefile.statefile import STATE  # slow to load
 
     kind = _kind(other)
     done = rescue(source, target, kind)
@@ -180,6 +190,8 @@ def salvage(source: Path, target: Path, as_json: bool, other: str | None = None)
 
 def _going_on(path: Path) -> list[str]:
     """The workflows that are under way, a line each."""
+    from penstock.state.store import Store  # slow to load
+
     with closing(Store.read_only(path)) as store:
         runs = [run_from_dict(state) for _n, _u, state in store.runs.latest(live_only=True)]
     jobs = {run.id: ", ".join(map(str, run.jobs())) for run in runs}

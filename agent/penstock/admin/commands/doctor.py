@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 import textwrap
 from shutil import get_terminal_size
+from typing import TYPE_CHECKING
 
 import click
 
 from penstock import __version__
 from penstock.admin.commands import answers as site
-from penstock.admin.doctor.facts import SiteFacts
-from penstock.admin.doctor.features import DoctorReport, FeatureOutcome
-from penstock.admin.doctor.verdict import verdict
 from penstock.console.output import emit_json, table
 from penstock.console.times import Duration
 from penstock.core.findings import Finding, Level, Trouble
 from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.admin.doctor.facts import SiteFacts
+    from penstock.admin.doctor.features import DoctorReport
 
 __all__ = ["answer", "doctor"]
 
@@ -54,6 +56,8 @@ def doctor(as_json: bool, with_mpi: bool, verbose: bool, limit: float) -> None:
 
 def answer(facts: SiteFacts, report: DoctorReport) -> site.Doctor:
     """The report for programs."""
+    from penstock.admin.doctor.verdict import verdict  # slow to load
+
     slurm = None if isinstance(facts.site, Trouble) else facts.site
     return site.Doctor.told(
         facts,
@@ -72,6 +76,9 @@ def answer(facts: SiteFacts, report: DoctorReport) -> site.Doctor:
 
 
 def _print(facts: SiteFacts, report: DoctorReport, verbose: bool) -> None:
+    from penstock.admin.doctor.features import FeatureOutcome
+    from penstock.admin.doctor.verdict import verdict  # slow to load
+
     click.echo(verdict(facts, report))
     told = answer(facts, report)
     where = f"cluster {told.cluster}, Slurm {told.slurm}" if told.cluster else "no answer from Slurm"

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dmr.wire import clean
 from penstock.config import Config, find, load
 from penstock.console.output import emit_json, plain
 from penstock.console.times import Duration
-from penstock.core.off import Off
 from penstock.errors import AgentUnavailable, NotNow, NotPermitted, PenstockError
 from penstock.host import logs
 from penstock.ipc.client import ask, ask_agent
-from penstock.shutdown.units import SYSTEM, USER, Unit, installed, running_as, start, stop
 from penstock.state.ownership import owner
+
+if TYPE_CHECKING:
+    from penstock.shutdown.units import Unit
 
 __all__ = ["off", "on"]
 
@@ -132,6 +131,8 @@ def _turn_off(
     config: Config, asked: _Asked, wait: float, *, keep_units: bool, quiet: bool
 ) -> tuple[dict[str, Any], list[str], list[str]]:
     """What is left, which units were stopped, and what is to be typed for the others."""
+    from penstock.shutdown.units import running_as  # slow to load
+
     try:
         pid = int(ask_agent(config, "ping")["pid"])
     except AgentUnavailable as e:
@@ -172,6 +173,8 @@ def _wait_for(config: Config, wait: float, *, quiet: bool) -> dict[str, Any]:
 
 def _end(config: Config, unit: Unit | None, pid: int) -> tuple[list[str], list[str]]:
     """End the agent: by its unit where that is permitted, else by its door."""
+    from penstock.shutdown.units import stop  # slow to load
+
     stopped: list[str] = []
     todo: list[str] = []
     if unit is not None and unit.mine:
@@ -204,7 +207,12 @@ def _without_agent(
     config: Config, asked: _Asked, wait: float, unavailable: AgentUnavailable, *, keep_units: bool
 ) -> tuple[dict[str, Any], list[str], list[str]]:
     """By the state file itself. A unit whose agent does not answer (it waits for Slurm) has it: that goes first."""
+    import asyncio
+
+    from dmr.wire import clean
     from penstock.admin.commands.off_alone import drain_alone, there_is_state
+    from penstock.core.off import Off
+    from penstock.shutdown.units import SYSTEM, USER, Unit, installed, stop  # slow to load
 
     whose = _other_owner(config, unavailable)
     mine = SYSTEM if os.geteuid() == 0 else USER
@@ -340,6 +348,11 @@ def on(as_json: bool) -> None:
 
     The units that it stopped are started.
     """
+    import asyncio
+
+    from penstock.core.off import Off
+    from penstock.shutdown.units import Unit, start  # slow to load
+
     config = load()
     logs.configure("error", config.log.format)
     answers = True

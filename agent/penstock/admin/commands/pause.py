@@ -11,8 +11,8 @@ import click
 from penstock.config import load
 from penstock.console.door import ask_or_leave
 from penstock.console.output import emit_json
-from penstock.core.pauses import FEATURES
 from penstock.errors import UserError
+from penstock.values.allow import FEATURES
 
 __all__ = ["pause", "resume"]
 

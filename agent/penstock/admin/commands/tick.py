@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
 from penstock.config import load
@@ -29,6 +27,8 @@ def tick(verbose: bool, as_json: bool) -> None:
     Silent, unless something is wrong. Does nothing where an agent runs, here or, with a state folder on a network file
     system, on another host. Ends with 6 when Slurm does not answer.
     """
+    import asyncio  # slow to load
+
     from penstock.admin.one_pass import tick as one_tick
 
     config = load()

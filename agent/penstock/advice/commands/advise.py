@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from penstock.advice.advice import Advice, advise, past_runs, runs_needed
+from penstock.advice.commands import DAYS
 from penstock.advice.commands.answers import Advice as AdviceAnswer
 from penstock.advice.commands.answers import AdvisedJob, AdvisedMemory
-from penstock.advice.commands.shortening import DAYS, named, of_the_user
-from penstock.advice.commands.used_memory import UsedMemory, megabytes, used_memory
-from penstock.advice.memory import MemoryAdvice, advise_memory, past_memory
-from penstock.api import AccountingRecord, Snapshot, plural
 from penstock.config import Config, load
-from penstock.console.backends import backend_of
 from penstock.console.options import number
 from penstock.console.output import emit_json, table
 from penstock.errors import PenstockError
-from penstock.future.bits import BitProfile
-from penstock.future.partition import queue_for
-from penstock.future.plan import make_plan
-from penstock.site.viewing import whole_look
 from penstock.values.durations import duration_text
+
+if TYPE_CHECKING:
+    from penstock.advice.advice import Advice
+    from penstock.advice.commands.used_memory import UsedMemory
+    from penstock.advice.memory import MemoryAdvice
+    from penstock.api import AccountingRecord, Snapshot
+    from penstock.future.bits import BitProfile
 
 __all__ = ["advise_"]
 
@@ -68,6 +65,11 @@ def advise_(risk: float | None, time_min_risk: float | None, days: int, as_json:
     shorter limit, were it submitted now. `time-min` is for `sbatch --time-min` beside the limit that the job has: Slurm
     shortens that, down to so much, only where the job then starts at once. Nothing is changed.
     """
+    import asyncio  # slow to load
+
+    from penstock.advice.advice import runs_needed  # slow to load
+    from penstock.api import plural  # slow to load
+
     config = load()
     asked = (_RISK if risk is None else risk) / 100
     least = asked if time_min_risk is None else time_min_risk / 100
@@ -114,6 +116,10 @@ def _found(
     risk: float,
     least: float,
 ) -> list[_Found]:
+    from penstock.advice.advice import advise, past_runs
+    from penstock.advice.commands.shortening import named
+    from penstock.advice.memory import advise_memory, past_memory  # slow to load
+
     memory = {
         past.kind: advise_memory(past, risk)
         for past in past_memory(records, {job: (m.asked, m.used) for job, m in used.jobs.items()}, named)
@@ -128,6 +134,11 @@ def _found(
 
 
 async def _look(config: Config, ago: float) -> tuple[Sequence[AccountingRecord], Snapshot, UsedMemory]:
+    from penstock.advice.commands.shortening import of_the_user  # slow to load
+    from penstock.advice.commands.used_memory import used_memory
+    from penstock.console.backends import backend_of
+    from penstock.site.viewing import whole_look  # slow to load
+
     async with backend_of(config) as backend:
         records = of_the_user(await backend.history(since=time.time() - ago))
         return records, await whole_look(config, backend), await used_memory(config, backend, ago)
@@ -135,6 +146,9 @@ async def _look(config: Config, ago: float) -> tuple[Sequence[AccountingRecord],
 
 def _free(shown: Snapshot, name: str) -> tuple[BitProfile, float, int] | None:
     """What the queue leaves free from now on, and the nodes of the partition; None where that cannot be said."""
+    from penstock.future.partition import queue_for
+    from penstock.future.plan import make_plan  # slow to load
+
     if name not in shown.partitions:
         return None
     try:
@@ -200,6 +214,8 @@ def _show_memory(found: Sequence[_Found], used: UsedMemory) -> None:
 
 
 def _memory_told(advice: MemoryAdvice) -> tuple[object, ...]:
+    from penstock.advice.commands.used_memory import megabytes  # slow to load
+
     kind, past, most = advice.past.kind, advice.past, _most(advice)
     asked, used, enough = (None if each is None else megabytes(each) for each in (past.asked, most, advice.memory))
     return (kind.name, kind.nodes, kind.partition, len(past.used), asked, used, enough, f"{advice.risk:.1%}")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.advice.advice import JobKind, PastRuns, advise, kind_name, past_runs, runs_needed
+from penstock.advice.commands import DAYS
 from penstock.advice.commands.used_memory import UsedMemory, megabytes, used_memory
 from penstock.advice.memory import PastMemory, advise_memory, past_memory
 from penstock.api import AccountingRecord, plural
@@ -21,9 +22,8 @@ from penstock.workflow.asks import megabytes as asked_megabytes
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.scripts import read_job_name
 
-__all__ = ["DAYS", "by_history", "named", "of_the_user", "shortened", "with_less_memory"]
+__all__ = ["by_history", "named", "of_the_user", "shortened", "with_less_memory"]
 
-DAYS: Final = 90
 _DAY: Final = 86400.0
 
 

@@ -9,8 +9,6 @@ import click
 from penstock.config import load
 from penstock.console.output import emit_json
 from penstock.console.times import Duration
-from penstock.report.period import as_text, report_of
-from penstock.state.opening import open_state
 
 __all__ = ["report"]
 
@@ -34,6 +32,9 @@ def report(since: float, as_json: bool) -> None:
     Read from the state file, which only the agent's user can; beside a running agent or without one. The agent sends
     the same once a week where messages are set up.
     """
+    from penstock.report.period import as_text, report_of  # slow to load
+    from penstock.state.opening import open_state  # slow to load
+
     store = open_state(load())
     try:
         now = time.time()

@@ -17,10 +17,6 @@ from penstock.console.output import emit_json
 from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.ipc.client import ask_agent
 from penstock.resize.commands.remembered import remembered_elastic
-from penstock.resize.recipes.model import read_elastic
-from penstock.resize.recipes.script import batch_script, options
-from penstock.sbatch.remembered import Remembered
-from penstock.sbatch.submission import submit
 
 __all__ = ["elastic"]
 
@@ -44,6 +40,11 @@ def elastic(file: Path, words: tuple[str, ...], dry_run: bool, as_json: bool) ->
 
     Recipes (use): farm, dask, pool, ray, restart, torchrun. Without one: start, join, leave.
     """
+    from penstock.resize.recipes.model import read_elastic
+    from penstock.resize.recipes.script import batch_script, options
+    from penstock.sbatch.remembered import Remembered
+    from penstock.sbatch.submission import submit  # slow to load
+
     try:
         with file.open("rb") as stream:
             data = stream.read(_MOST)

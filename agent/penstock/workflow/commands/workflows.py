@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,12 +11,11 @@ from penstock.console import complete
 from penstock.console.door import ask_or_leave, left_environment
 from penstock.console.output import emit_json
 from penstock.errors import Infeasible, PenstockError, UserError
-from penstock.sbatch.directives import parse_more
 from penstock.values.durations import duration_text
 from penstock.workflow.commands.runs import Shown, answered, find, shown
-from penstock.workflow.phases import StagePhase
-from penstock.workflow.run.identity import known_job
-from penstock.workflow.state import WorkflowRun
+
+if TYPE_CHECKING:
+    from penstock.workflow.state import WorkflowRun
 
 __all__ = ["cancel", "more", "retry"]
 
@@ -26,6 +25,10 @@ __all__ = ["cancel", "more", "retry"]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def cancel(workflow: str, as_json: bool) -> None:
     """Cancel a workflow and its jobs. WORKFLOW is a number, wN, or a name."""
+    import asyncio
+
+    from penstock.workflow.run.identity import known_job  # slow to load
+
     config = load()
     run = find(shown(answered(config)), workflow)
     jobs = list(run.owned.jobs()) if run.owned else []
@@ -72,6 +75,8 @@ def more(workflow: str, time: str, as_json: bool) -> None:
     Until TIME is over it goes on although all of its stages have ended; `no`: it ends with those it has. WORKFLOW is a
     number, wN, or a name.
     """
+    from penstock.sbatch.directives import parse_more  # slow to load
+
     config = load()
     seconds = parse_more(time, "TIME")
     run = find(shown(answered(config)), workflow)
@@ -133,8 +138,12 @@ def _again(config: Config, shown_run: Shown, run: WorkflowRun, stage: str | None
     Slurm 22.05 turns the owner's hold of a job whose dependency has failed into an administrator's within seconds: the
     owner can only cancel it.
     """
+    import asyncio
+
     from penstock.console.backends import cancel_all, first_of  # slow to load
     from penstock.sbatch.commands.stages import submit_again
+    from penstock.workflow.phases import StagePhase
+    from penstock.workflow.run.identity import known_job  # slow to load
 
     broken = [i for i, s in enumerate(run.stages) if s.phase in (StagePhase.FAILED, StagePhase.CANCELLED)]
     if stage is not None:

@@ -12,7 +12,6 @@ from penstock.console.groups import CommandGroup
 from penstock.console.output import clock, emit_json, plain, table
 from penstock.errors import PenstockError, UserError
 from penstock.host.logins import login
-from penstock.state.opening import open_state
 
 __all__ = ["message"]
 
@@ -86,6 +85,8 @@ def list_messages(limit: int, as_json: bool) -> None:
 
     Read from the state file, which only the agent's user can.
     """
+    from penstock.state.opening import open_state  # slow to load
+
     store = open_state(load())
     try:
         found = store.messages.latest(limit)

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from penstock.config import Config, load
-from penstock.console.acting import Acting, acting
 from penstock.console.output import ago, emit_json, table
 from penstock.console.times import TIME, Duration
-from penstock.core.observe import Observer
 from penstock.errors import AgentUnavailable, NotNow, PenstockError, UserError
 from penstock.ipc.client import ask_agent
-from penstock.state.store import Store
 from penstock.texts import plural
 from penstock.values.durations import duration_text
-from penstock.waits.live.predictor import Predictions
-from penstock_pool.auto.acts import AutoActs
-from penstock_pool.auto.choose import AllocationVerdict
-from penstock_pool.auto.feeds import one_pass
-from penstock_pool.auto.order import AutoAllocation, AutoOrder, AutoState, held_alone, read_state, write_state
-from penstock_pool.auto.passes import AutoPass
 from penstock_pool.client import ask
 from penstock_pool.commands import answers as pools
 from penstock_pool.commands.view import in_pool
 from penstock_pool.demand import Demand, demand_from_dict
 from penstock_pool.folder import PoolFolder, pool_folder
+
+if TYPE_CHECKING:
+    from penstock.console.acting import Acting
+    from penstock.state.store import Store
+    from penstock_pool.auto.choose import AllocationVerdict
+    from penstock_pool.auto.order import AutoAllocation, AutoState
 
 __all__ = ["auto"]
 
@@ -89,6 +85,10 @@ def auto(
     penstock pool auto
     penstock pool auto --off
     """
+    import asyncio
+
+    from penstock_pool.auto.order import AutoOrder, AutoState, read_state  # slow to load
+
     if sum((dry_run, watch, resume, off)) > 1:
         raise click.UsageError("--dry-run, --watch, --resume and --off exclude each other")
     config = load()
@@ -122,6 +122,8 @@ def auto(
 
 def _ordered(folder: PoolFolder, given: Mapping[str, Any], options: tuple[str, ...], *, keep: bool) -> AutoState:
     """The order as it is with these options; written down with `keep`."""
+    from penstock_pool.auto.order import AutoOrder, AutoState, held_alone, read_state, write_state  # slow to load
+
     if bad := next((word for word in options if not word.startswith("-")), None):
         raise UserError(f"{bad!r}: what stands behind -- are options of sbatch, written as --name=value")
     with held_alone(folder, _PATIENCE):
@@ -141,6 +143,8 @@ def _ordered(folder: PoolFolder, given: Mapping[str, Any], options: tuple[str, .
 
 
 def _turn_off(folder: PoolFolder) -> None:
+    from penstock_pool.auto.order import held_alone, read_state, write_state  # slow to load
+
     with held_alone(folder, _PATIENCE):
         state = read_state(folder)
         if state is None:
@@ -150,6 +154,8 @@ def _turn_off(folder: PoolFolder) -> None:
 
 
 def _resume(folder: PoolFolder) -> None:
+    from penstock_pool.auto.order import held_alone, read_state, write_state  # slow to load
+
     with held_alone(folder, _PATIENCE):
         state = read_state(folder)
         if state is None or not state.paused:
@@ -160,6 +166,11 @@ def _resume(folder: PoolFolder) -> None:
 
 async def _look(config: Config, folder: PoolFolder, state: AutoState, demand: Demand) -> AllocationVerdict:
     """What would be asked for now, with a look at the queue and nothing learned."""
+    from penstock.console.acting import acting
+    from penstock.state.store import Store  # slow to load
+    from penstock_pool.auto.acts import AutoActs
+    from penstock_pool.auto.passes import AutoPass  # slow to load
+
     async with acting(config) as hand:
         looking = _Looking(config, hand, Store(":memory:"))
         acts = AutoActs(hand.executor, folder, state.order)
@@ -171,6 +182,9 @@ class _Looking:
     """Slurm looked at by a command, and what that tells of waits."""
 
     def __init__(self, config: Config, hand: Acting, store: Store) -> None:
+        from penstock.core.observe import Observer
+        from penstock.waits.live.predictor import Predictions  # slow to load
+
         slurm = hand.slurm
         self._observer = Observer(slurm, slurm, min_interval=config.slurm.min_interval, stale_after=_STALE)
         self.waits = Predictions(config, slurm, store, slurm)
@@ -190,6 +204,10 @@ class _Looking:
 
 
 def _watch(config: Config, folder: PoolFolder) -> None:
+    import asyncio
+
+    from penstock_pool.auto.order import read_state  # slow to load
+
     if read_state(folder) is None:
         raise UserError(f"--max-nodes says how many nodes pool {folder.name!r} may have")
     if _agent_is_mine(config):
@@ -201,6 +219,12 @@ def _watch(config: Config, folder: PoolFolder) -> None:
 
 
 async def _passes(config: Config, folder: PoolFolder) -> None:
+    import asyncio
+
+    from penstock.console.acting import acting
+    from penstock_pool.auto.feeds import one_pass
+    from penstock_pool.auto.order import held_alone, read_state  # slow to load
+
     told = ""
     async with acting(config) as hand:
         executor = hand.executor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from typing import Any, Final
 import click
 
 from penstock.config import Config, load
-from penstock.console.backends import backend_of
 from penstock.console.groups import CommandGroup
 from penstock.console.memory import MEM
 from penstock.console.output import emit_json
@@ -62,6 +60,8 @@ def start(name: str, detach: bool, as_json: bool) -> None:
 
     Tasks that had not ended when an earlier one ended, or was killed, run again; those that had do not.
     """
+    import asyncio  # slow to load
+
     _needs_dask()
     config = load()
     folder = pool_folder(config, name)
@@ -74,6 +74,7 @@ def start(name: str, detach: bool, as_json: bool) -> None:
 
 
 async def _serve(config: Config, folder: PoolFolder) -> None:
+    from penstock.console.backends import backend_of  # slow to load
     from penstock_pool.jobs.opening import jobs_door
     from penstock_pool.run import run_scheduler
 
@@ -147,6 +148,8 @@ def join(
     One worker runs on each node of the job. It leaves before the job's time limit, on SIGTERM, after `--idle`, and when
     the pool is stopped; tasks that cannot end in time run again elsewhere.
     """
+    import asyncio  # slow to load
+
     _needs_dask()
     from penstock_pool.allocation import capacity_here, job_of, seconds_left, spread_command
     from penstock_pool.worker import Terms, work

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import click
@@ -10,7 +9,7 @@ import click
 from penstock.config import load
 from penstock.console.times import Duration
 from penstock.host import logs
-from penstock.site.viewing import VIEW_SOCKET
+from penstock.site import VIEW_SOCKET
 
 __all__ = ["site_view"]
 
@@ -40,6 +39,8 @@ def site_view(socket: Path, age: float, metrics: str | None) -> None:
     Every user's agent, tick and command on this host then asks it instead of Slurm, and is shown what Slurm would show
     them. It reads, and can change nothing.
     """
+    import asyncio  # slow to load
+
     from penstock_site_view.run import serve
 
     config = load()

@@ -21,7 +21,7 @@ from penstock.cli.table import commands
 
 SLOW = {
     "asyncio", "numpy", "psutil", "pydantic", "prometheus_client", "rich", "sqlite3", "structlog", "yaml",
-    "dmr", "penstock.api", "penstock.app", "penstock.future", "penstock.slurm", "penstock.state.store",
+    "dmr.client", "dmr.wire", "penstock.api", "penstock.app", "penstock.future", "penstock.slurm", "penstock.state.store",
     "penstock.workflow.model", "penstock.workflow.run", "penstock.workflow.state", "penstock.workflow.submit",
     "penstock_planning",
 }  # fmt: skip
@@ -29,9 +29,8 @@ SLOW = {
 MOST, MOST_OWN = 185, 45
 """Modules that such a command may load, those of Python included (some 70 before its first line), and Penstock's."""
 STILL_SLOW = {
-    "advise", "agent", "audit", "backtest", "bags", "cancel", "cluster", "config", "dashboard", "db", "demo", "doctor",
-    "elastic", "env", "history", "hold", "ledger", "message", "more", "off", "on", "pause", "plan", "pool", "profile", "quote",
-    "report", "resume", "retry", "select", "simulate", "site-view", "slots", "stage", "tick", "whatif",
+    "backtest", "bags", "cluster", "dashboard", "db", "demo", "history", "hold", "ledger", "plan", "pool", "profile",
+    "quote", "select", "simulate", "slots", "stage", "whatif",
 }  # fmt: skip
 """Commands whose help page loads what they run. The list only gets shorter."""
 SLURMS_OWN = {"sbatch"}
