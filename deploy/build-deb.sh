@@ -84,7 +84,7 @@ sed -i '/^command = /d' "$mine/pyvenv.cfg"
 find "$mine/lib" -path '*.dist-info/*' \( -name RECORD -o -name direct_url.json -o -name REQUESTED \) -delete
 
 say "man pages and completions"
-"$mine/bin/python" -m penstock.cli.manpages "$work/man"
+"$mine/bin/python" "$SOURCE/deploy/manpages.py" "$work/man"
 gzip -9n "$work"/man/*
 for page in "$work"/man/*; do put 644 "$page" "usr/share/man/man1/${page##*/}"; done
 complete() {
@@ -163,7 +163,7 @@ packages=$("$mine/bin/python" -c 'import site; print(site.getsitepackages()[0])'
 find "$lab" -path '*.dist-info/*' \( -name RECORD -o -name direct_url.json -o -name REQUESTED \) -delete
 # Its commands are looked for where the Python that runs has its packages, and nowhere else.
 echo "$lab/${packages#"$root/"}" >"$packages/laboratory.pth"
-"$mine/bin/python" -m penstock.cli.manpages "$work/man-lab"
+"$mine/bin/python" "$SOURCE/deploy/manpages.py" "$work/man-lab"
 rm "$packages/laboratory.pth"
 gzip -9n "$work"/man-lab/*
 for page in "$work"/man-lab/*; do

@@ -5,7 +5,7 @@ it would hold that one up. On one machine shortest job first is the best order t
 share the nodes as one machine, it is nearly so. What it costs is fairness: while short jobs keep coming, long ones
 wait.
 
-**The order.** How much work a pending job is, is learned from jobs of the same kind that have run (`future.kinds`): an
+**The order.** How much work a pending job is, is learned from jobs of the same kind that have run (`kinds`): an
 owner's programs with the same limits. Of an owner who has only one kind, and of jobs that look like none, nothing is
 said: they stay where they are. Works that differ by less than a quarter or so count as the same, because they are
 means. The core does the rest: it puts a longer job back behind shorter ones *of the same owner*, once, by a nice value
@@ -30,10 +30,10 @@ from itertools import chain
 from typing import Final
 
 from penstock.api import Job, Offer, ResizeVerdict, Snapshot
-from penstock.future.kinds import Kinds
 from penstock.future.members import Member, members_of, room_for
 from penstock.future.queue import waiting
 from penstock.future.rollout import PlayedJob, price, total
+from penstock_plugins.kinds import Kinds
 from penstock_plugins.throughput import Throughput, ThroughputPool
 
 __all__ = ["Shortest"]

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from malleable import PYTHON, Agent, until
 
-from penstock.values.speedup import Amdahl
 from penstock_lab.cluster import Cluster, ClusterSpec, down, up
 from penstock_lab.papers.dmr.application import COST
 from penstock_lab.papers.dmr.models import Model
 from penstock_lab.papers.dmr.paper import Application
 from penstock_lab.papers.dmr.standin import Order
+from penstock_planning.select.speedup import Amdahl
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 ENDS = 3

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from penstock.api import JobSpec
 from penstock.errors import Infeasible
-from penstock.values.speedup import Amdahl, Downey, Speedup, SpeedupTable
 from penstock_lab.mock.speedup import Work
+from penstock_planning.select.speedup import Amdahl, Downey, Speedup, SpeedupTable
 
 __all__ = ["Duration", "from_script"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from penstock.values.speedup import Speedup
+from penstock_planning.select.speedup import Speedup
 
 __all__ = ["Work"]
 

@@ -23,7 +23,6 @@ from penstock.api import JobSpec, JobState, Snapshot
 from penstock.future.cluster import Cluster
 from penstock.resize.waiting.choose import choose, choose_new
 from penstock.resize.waiting.model import MoldableJob, MoldShape
-from penstock.values.speedup import Amdahl
 from penstock_lab.intervals import mean_of, ratio_of_means
 from penstock_lab.mock import views
 from penstock_lab.mock.controller import Controller
@@ -32,6 +31,7 @@ from penstock_lab.mock.speedup import Work
 from penstock_lab.paired.forks import in_forks
 from penstock_lab.paired.series import series_command, undone
 from penstock_lab.papers.site import LOGS
+from penstock_planning.select.speedup import Amdahl
 
 __all__ = ["FOLLOWS", "MoldOutcome", "MoldProgram", "MoldWindow", "WaysToMold", "program_of", "report"]
 

@@ -19,12 +19,12 @@ from statistics import fmean
 from typing import Any, Final
 
 from penstock.errors import UserError
-from penstock.values.speedup import Amdahl
 from penstock_lab.intervals import Interval, mean_of
 from penstock_planning.select.accuracy import over, ranked_right
 from penstock_planning.select.consumables import Capability, Consumable, Parallel, Requirement, Resource, Task
 from penstock_planning.select.correction import Corrections
 from penstock_planning.select.cost import run_time
+from penstock_planning.select.speedup import Amdahl
 
 __all__ = ["ROUNDS", "SETTINGS", "WORK", "Row", "Run", "judged", "measure"]
 

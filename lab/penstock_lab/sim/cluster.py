@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from penstock.api import JobSpec, JobState, ReservationSpec
 from penstock.errors import UserError
-from penstock.values.speedup import Speedup
 from penstock_lab.mock.controller import Controller
 from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.jobs import SimJob
 from penstock_lab.mock.model import ClusterConfig
 from penstock_lab.mock.speedup import Work
+from penstock_planning.select.speedup import Speedup
 
 __all__ = ["Outcome", "SimulatedJob", "run"]
 

@@ -17,7 +17,6 @@ from typing import Final
 
 import yaml
 
-from penstock.values.speedup import Amdahl
 from penstock.workflow.model import Workflow, workflow_to_dict
 from penstock_lab.papers.dmr.application import Cost
 from penstock_lab.papers.dmr.models import Model
@@ -35,6 +34,7 @@ from penstock_lab.soak.stranger import forge
 from penstock_lab.soak.virtual import Report
 from penstock_lab.soak.witness import Handed, Known, Witness, held, tracebacks
 from penstock_lab.soak.world import Violated
+from penstock_planning.select.speedup import Amdahl
 
 __all__ = ["Chances", "soak"]
 

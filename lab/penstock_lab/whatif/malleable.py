@@ -17,13 +17,13 @@ import numpy as np
 
 from penstock.api import JobSpec
 from penstock.host import logs
-from penstock.values.speedup import Amdahl
 from penstock_lab.papers.dmr.drive import Site, drive
 from penstock_lab.papers.dmr.models import Model
 from penstock_lab.papers.dmr.paper import Application
 from penstock_lab.papers.dmr.workload import Entry
 from penstock_lab.whatif.simulate import Setup
 from penstock_lab.whatif.windows import Arrival, Window
+from penstock_planning.select.speedup import Amdahl
 
 __all__ = ["driven"]
 

@@ -18,9 +18,10 @@ import pytest
 import yaml
 from click.shell_completion import get_completion_class
 
+import manpages
 from guide import GUIDE, blocks
 from outside import need_program
-from penstock.cli import cli, manpages
+from penstock.cli import cli
 from penstock.config import config_of
 from places import PROJECT
 

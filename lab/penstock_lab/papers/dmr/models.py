@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from penstock.values.speedup import Amdahl
 from penstock_lab.papers.dmr.paper import APPLICATIONS, INTERARRIVAL, JOBS, NODES, TABLE_4, Application
+from penstock_planning.select.speedup import Amdahl
 
 __all__ = ["Kind", "Model", "models", "narrow"]
 

@@ -22,13 +22,13 @@ from typing import Any, Final
 
 from penstock.errors import PenstockError
 from penstock.slurm.parse import parse_time
-from penstock.values.speedup import Amdahl
 from penstock_lab.cluster import Cluster, ClusterSpec, down, up
 from penstock_lab.papers.dmr.application import COST
 from penstock_lab.papers.dmr.live import USER, agent_on, answered
 from penstock_lab.papers.dmr.models import Model
 from penstock_lab.papers.dmr.paper import Application
 from penstock_lab.papers.dmr.standin import Order
+from penstock_planning.select.speedup import Amdahl
 
 __all__ = ["AT_ONCE", "BACKFILL", "JOBS", "NODES", "PAIRS", "Arm", "Pair", "measure", "submissions"]
 

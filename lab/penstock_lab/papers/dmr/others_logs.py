@@ -20,7 +20,6 @@ import numpy as np
 
 from penstock.api import JobSpec
 from penstock.host import logs as logs_of_the_agent
-from penstock.values.speedup import Amdahl
 from penstock_lab.intervals import Interval, resampled
 from penstock_lab.papers.dmr.drive import SITE, Outcome, Site, drive
 from penstock_lab.papers.dmr.models import Model
@@ -28,6 +27,7 @@ from penstock_lab.papers.dmr.paper import Application
 from penstock_lab.papers.dmr.workload import Entry
 from penstock_lab.sim.swf import load, machine_procs
 from penstock_lab.sim.trace import Trace
+from penstock_planning.select.speedup import Amdahl
 
 __all__ = ["JOBS", "LIMITS", "SLACK", "WINDOWS", "Row", "Window", "judged", "measure", "one"]
 

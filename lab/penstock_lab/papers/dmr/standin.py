@@ -20,10 +20,10 @@ from typing import Any
 from dmr import wire
 from dmr.client import Client
 from penstock.slurm.hostlist import expand_hosts
-from penstock.values.speedup import Amdahl
 from penstock_lab.papers.dmr.application import Action, Application, Cost
 from penstock_lab.papers.dmr.models import Model
 from penstock_lab.papers.dmr.paper import Application as Row
+from penstock_planning.select.speedup import Amdahl
 
 __all__ = ["Log", "Order", "play"]
 

@@ -13,8 +13,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from penstock.values.documents import show
 from penstock.values.models import Amount, Entry, Name, Rate, kind, number, whole, wrong
-from penstock.values.speedup import Amdahl, Speedup, SpeedupTable
 from penstock_planning.select.consumables import Capability, Consumable, Metric, Parallel, Requirement
+from penstock_planning.select.speedup import Amdahl, Speedup, SpeedupTable
 
 __all__ = ["MOST", "CapabilityEntry", "Cores", "ParallelEntry", "RequirementEntry"]
 

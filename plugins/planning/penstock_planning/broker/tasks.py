@@ -27,12 +27,12 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from penstock.errors import UserError
 from penstock.values.models import Bytes, Content, Duration, Entry, Name, Text, VariableName, read_as, whole
-from penstock.values.speedup import Amdahl, SpeedupTable
 from penstock_planning.broker.consumables import Cores, ParallelEntry, RequirementEntry
 from penstock_planning.broker.files import Entry as Found
 from penstock_planning.broker.files import entries
 from penstock_planning.broker.profiles import load_profile, requirements_of
 from penstock_planning.select.consumables import Parallel, Requirement, Task
+from penstock_planning.select.speedup import Amdahl, SpeedupTable
 from penstock_planning.select.values import Value
 
 __all__ = ["Bag", "bag_at", "entry_of", "read_bags"]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from dmr.wire import clean
 from penstock.core.events import Event
-from penstock.values.exchanges import FOR_THE_BETTER
 from penstock.workflow.phases import StagePhase
 from penstock.workflow.state import WorkflowRun
+from penstock_planning.hold.exchanges import FOR_THE_BETTER
 
 __all__ = ["notices_of"]
 

@@ -18,7 +18,6 @@ from penstock.core.acts import KnownJob, PutIntoReservation, Unreserve
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.errors import Infeasible, LeftAlone, NotNow, NotPermitted, PenstockError
 from penstock.slurm.base import Reader
-from penstock.values.exchanges import CAN_BEGIN_EARLIER, FOR_THE_BETTER
 from penstock.values.waits import Estimate
 from penstock.workflow.phases import RunPhase
 from penstock.workflow.phases import StagePhase as Stands
@@ -28,6 +27,7 @@ from penstock.workflow.run.instructions import Finished, RunStep, SlurmView, Sub
 from penstock.workflow.run.runner import Runner
 from penstock.workflow.run.turn import fresh
 from penstock.workflow.state import StageRun, StageSlot, WorkflowRun
+from penstock_planning.hold.exchanges import CAN_BEGIN_EARLIER, FOR_THE_BETTER
 from penstock_planning.hold.holds import Holds
 from penstock_planning.hold.ledger import Ledger
 from penstock_planning.plan.holding import Hold, HoldPhase, WantedSlot

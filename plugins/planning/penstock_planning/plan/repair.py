@@ -19,7 +19,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final, NamedTuple, Protocol
 
-from penstock.values.exchanges import CAN_BEGIN_EARLIER, MAKES_ROOM, PLAN_ENDS_EARLIER
+from penstock_planning.hold.exchanges import CAN_BEGIN_EARLIER, MAKES_ROOM, PLAN_ENDS_EARLIER
 from penstock_planning.plan.dag import one_site, ranks
 from penstock_planning.plan.moving import Place, in_order
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from penstock.values.speedup import Speedup
+from penstock_planning.select.speedup import Speedup
 from penstock_planning.select.values import Value, value_of
 
 __all__ = [

@@ -11,8 +11,9 @@ import pytest
 from doc_pages import Block, commands_in, objection
 from json_answers import commands
 
-from penstock.cli import cli, manpages
-from penstock.cli.examples import EXAMPLES
+import manpages
+from man_examples import EXAMPLES
+from penstock.cli import cli
 from penstock.cli.table import commands as table
 from penstock.cli.table import headings
 from penstock.errors import EXIT_CODES, PenstockError

@@ -9,10 +9,10 @@ from mock_world import World, spec
 
 from penstock.api import JobState
 from penstock.errors import Infeasible
-from penstock.values.speedup import Amdahl, Downey, SpeedupTable
 from penstock_lab.mock.durations import from_script
 from penstock_lab.mock.model import ClusterConfig, Failures, PartitionConfig, PriorityType, Scheduler, Weights
 from penstock_lab.mock.speedup import Work
+from penstock_planning.select.speedup import Amdahl, Downey, SpeedupTable
 
 # -- planners ----------------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.values.speedup import Amdahl
 from penstock_lab.papers.dmr.bound import Elastic, least_mean_completion
 from penstock_lab.papers.dmr.table4 import bound
+from penstock_planning.select.speedup import Amdahl
 
 
 def amdahl(submit, alone, serial, sizes):

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from penstock.api import JobSpec, JobState, ReservationSpec
 from penstock.errors import UserError
-from penstock.values.speedup import Amdahl
 from penstock_lab.mock.model import ClusterConfig, Failures, Scheduler
 from penstock_lab.sim.cluster import SimulatedJob, run
 from penstock_lab.sim.replay import replay
 from penstock_lab.sim.trace import Trace
+from penstock_planning.select.speedup import Amdahl
 
 
 def job(submit, nodes, duration, limit=None, **more):

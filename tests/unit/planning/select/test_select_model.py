@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.values.speedup import Amdahl, SpeedupTable
 from penstock.values.units import parse_amount, parse_rate
 from penstock_planning.select.accuracy import amount_of, epsilon, over, p2a, ranked_right
 from penstock_planning.select.buckets import Waited, mean_wait, processor_bucket, time_bucket
@@ -25,6 +24,7 @@ from penstock_planning.select.consumables import (
 from penstock_planning.select.correction import Corrections
 from penstock_planning.select.cost import cost, run_time
 from penstock_planning.select.matchmaking import nearest, res_select, satisfy_req, satisfy_task, unmet
+from penstock_planning.select.speedup import Amdahl, SpeedupTable
 from penstock_planning.select.values import value_of
 from penstock_planning.select.workload import times_of
 

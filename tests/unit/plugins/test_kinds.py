@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from penstock.api import Offer
-from penstock.future.kinds import Kinds
 from penstock.future.members import members_of
 from penstock.future.speeds import Memory
 from penstock_lab.testing import NODES, make_job, make_snapshot
+from penstock_plugins.kinds import Kinds
 
 LIMITS = {"minimum": 2, "maximum": 8, "preferred": 4}
 

@@ -1,4 +1,4 @@
-"""Man pages of every command, written from the commands themselves: `python -m penstock.cli.manpages FOLDER`.
+"""Man pages of every command, written from the commands themselves: `python deploy/manpages.py FOLDER`.
 
 One page a command, section 1, as `git` does it: `penstock cluster up` is in penstock-cluster-up.1. Dates come from
 SOURCE_DATE_EPOCH where it is set, so that two builds of one source give the same bytes.
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import click
 
+from man_examples import EXAMPLES
 from penstock import __version__
-from penstock.cli.examples import EXAMPLES
 from penstock.errors import EXIT_CODES
 
 __all__ = ["pages", "write"]
@@ -138,5 +138,5 @@ def _text(text: str) -> str:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m penstock.cli.manpages FOLDER")
+        sys.exit("usage: python deploy/manpages.py FOLDER")
     write(Path(sys.argv[1]))
