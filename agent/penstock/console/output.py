@@ -9,17 +9,16 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 
 from penstock.console.answers import Answer, printed
+from penstock.console.parts import TextLine, TextTable
 
 __all__ = [
     "FORMAT",
     "GAP",
-    "Line",
-    "Table",
     "ago",
     "build_table",
     "clock",
@@ -41,23 +40,6 @@ _STYLED: Final = ("FORCE_COLOR", "TTY_COMPATIBLE", "JUPYTER_COLUMNS")
 """Variables by which rich takes for a terminal what is none."""
 
 
-class Line(NamedTuple):
-    """A text to print, in a style and indented by so many columns."""
-
-    text: str
-    style: str = ""
-    indent: int = 0
-
-
-class Table(NamedTuple):
-    """Columns to print, of texts that are fit for a terminal; see `build_table`."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    widths: tuple[int, ...]
-
-
 def plain(text: str) -> str:
     """A text for a terminal: what others have named a job must not move the cursor or colour the screen."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
@@ -76,7 +58,7 @@ def emit_json(answer: Mapping[str, Any] | Answer) -> None:
 
 def build_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], dispensable: Sequence[str] = ()
-) -> Table:
+) -> TextTable:
     """A table; empty cells for None. Where it is wider than the terminal, columns that are `dispensable` are left out,
     the first of them first."""
     cells = [["" if cell is None else plain(str(cell)) for cell in row] for row in rows]
@@ -89,7 +71,7 @@ def build_table(
     def of(row: Sequence[str]) -> tuple[str, ...]:
         return tuple(row[i] for i in kept)
 
-    return Table(plain(title), of(columns), tuple(map(of, cells)), tuple(widths[i] for i in kept))
+    return TextTable(plain(title), of(columns), tuple(map(of, cells)), tuple(widths[i] for i in kept))
 
 
 def _cells(text: str) -> int:
@@ -121,7 +103,7 @@ def terminal_width() -> int:
     return int(given) if given.isdecimal() and int(given) > 0 else _WIDE
 
 
-def say(*parts: str | Line | Table, width: int | None = None, highlight: bool = False) -> None:
+def say(*parts: str | TextLine | TextTable, width: int | None = None, highlight: bool = False) -> None:
     """Print tables and texts one below the other; a mere text is rich's markup. `width`: where it is no terminal;
     `highlight`: numbers where it is one."""
     room = width if width is not None and not sys.stdout.isatty() else terminal_width()
@@ -135,14 +117,14 @@ def say(*parts: str | Line | Table, width: int | None = None, highlight: bool = 
         sys.stdout.flush()
 
 
-def _lines(parts: Sequence[str | Line | Table], room: int) -> list[str] | None:
+def _lines(parts: Sequence[str | TextLine | TextTable], room: int) -> list[str] | None:
     """What rich makes of these where it need not break a line nor read markup; None where it has to."""
     lines: list[str] = []
     for part in parts:
         if isinstance(part, str):
             texts, markup = [part], [part]
             lines.append(part)
-        elif isinstance(part, Line):
+        elif isinstance(part, TextLine):
             texts, markup = [part.text], []
             lines.append(f"{' ' * part.indent}{part.text}".ljust(room if part.indent else 0))
         else:

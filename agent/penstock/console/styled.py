@@ -8,7 +8,7 @@ from typing import Final
 from rich import console, padding, table, text
 from rich.live import Live
 
-from penstock.console.output import Line, Table
+from penstock.console.parts import TextLine, TextTable
 
 __all__ = ["Live", "Terminal", "group", "styled"]
 
@@ -23,28 +23,28 @@ class Terminal(console.Console):
         raise BrokenPipeError
 
 
-def styled(parts: Iterable[str | Line | Table]) -> list[console.RenderableType]:
+def styled(parts: Iterable[str | TextLine | TextTable]) -> list[console.RenderableType]:
     """As rich prints them."""
     return [_one(part) for part in parts]
 
 
-def _one(part: str | Line | Table) -> console.RenderableType:
-    if isinstance(part, Line):
+def _one(part: str | TextLine | TextTable) -> console.RenderableType:
+    if isinstance(part, TextLine):
         return _line(part)
-    return _table(part) if isinstance(part, Table) else part
+    return _table(part) if isinstance(part, TextTable) else part
 
 
-def group(parts: Iterable[str | Line | Table]) -> console.Group:
+def group(parts: Iterable[str | TextLine | TextTable]) -> console.Group:
     """All of them, one below the other."""
     return console.Group(*styled(parts))
 
 
-def _line(line: Line) -> console.RenderableType:
+def _line(line: TextLine) -> console.RenderableType:
     shown = text.Text(line.text, style=line.style)  # which finds no markup in it
     return padding.Padding(shown, (0, 0, 0, line.indent)) if line.indent else shown
 
 
-def _table(told: Table) -> table.Table:
+def _table(told: TextTable) -> table.Table:
     """A column of single words gives way last."""
     title = text.Text(told.title)
     out = table.Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)

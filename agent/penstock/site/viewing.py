@@ -32,7 +32,7 @@ def shared_look(config: Config, cluster: str, *, quiet: bool = False) -> SharedL
     if slurm.view == "off" or (slurm.view == "auto" and slurm.backend not in _BY_SLURM):
         return None
     known = uid_of(slurm.view_user)
-    path = VIEW_SOCKET if slurm.view == "auto" else Path(slurm.view)
+    path = Path(VIEW_SOCKET if slurm.view == "auto" else slurm.view)
     trusted, silent = {0} if known is None else {0, known}, slurm.view == "auto"
     return SharedLook(path, trusted, cluster, timeout=slurm.timeout, silent=silent, quiet=quiet)
 

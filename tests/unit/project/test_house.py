@@ -63,9 +63,11 @@ OUTSIDE = frozenset(
     ]
 )
 HARMLESS = frozenset({"pathlib.PurePath", "pathlib.PurePosixPath"})
-# Doors that are nothing to who imports them: models are values like others, though the module can read a file, and the
-# compiled kernel counts as numpy does, though it has to be loaded.
-HARMLESS_DOORS = frozenset({"penstock.config", "penstock.kernel.futures", "penstock.kernel.library"})
+# Doors that are nothing to who imports them: models, and the classes of extensions, are values like others, though their
+# modules can read a file and look for what is installed; the compiled kernel counts as numpy does, though it is loaded.
+HARMLESS_DOORS = frozenset(
+    {"penstock.config", "penstock.core.extensions", "penstock.kernel.futures", "penstock.kernel.library"}
+)
 
 
 def core_and_beside() -> Mapping[str, Path]:

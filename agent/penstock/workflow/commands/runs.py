@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.config import Config
 from penstock.console.door import ask_or_read
-from penstock.console.output import Line, Table, ago, build_table, clock, plain
+from penstock.console.output import ago, build_table, clock, plain
+from penstock.console.parts import TextLine, TextTable
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted
 from penstock.state.ownership import is_readable, ledger_path
 
 if TYPE_CHECKING:
     from penstock.workflow.metrics import WaitParts
-    from penstock.workflow.state import WorkflowRun
+    from penstock.workflow.state import StageRun, WorkflowRun
 
 __all__ = [
     "KEPT_BACK",
@@ -55,6 +56,9 @@ NEVER_STARTS: Final = "never starts"
 NEVER: Final = "DependencyNeverSatisfied"
 """Slurm's reason of such a job."""
 _AT_MOST: Final = 300.0  # s that the clocks of two hosts may be apart
+_STUCK: Final = (
+    f"a job that it depends on has not ended as it must ({NEVER}): `penstock retry` repeats that, `cancel` ends it all"
+)
 
 
 class StageLine(NamedTuple):
@@ -120,14 +124,14 @@ class Shown(NamedTuple):
 
     def parts(
         self, stages: Sequence[StageLine] | None = None, more: Mapping[str, Sequence[object]] = MappingProxyType({})
-    ) -> list[Line | Table]:
+    ) -> list[TextLine | TextTable]:
         """What there is to print: the title, a table of its stages (or of these), with `more` columns, and why."""
         shown = self.stages if stages is None else stages
         more = {name: cells for name, cells in more.items() if any(cells)}
         rows = [(*stage.cells(), *cells) for stage, *cells in zip(shown, *more.values(), strict=True)]
-        whys = [Line(plain(f"{stage.name}: {stage.why}"), indent=2) for stage in shown if stage.why]
+        whys = [TextLine(plain(f"{stage.name}: {stage.why}"), indent=2) for stage in shown if stage.why]
         return [
-            Line(plain(self.title), "bold"),
+            TextLine(plain(self.title), "bold"),
             build_table("", (*STAGE_COLUMNS, *more), rows, _DISPENSABLE),
             *whys,
         ]
@@ -176,11 +180,7 @@ def in_slots(config: Config, *, final: bool = False) -> list[dict[str, Any]]:
 
 def shown(answer: Mapping[str, Any]) -> list[Shown]:
     """All workflows of an answer to `status`, oldest first, then those in slots."""
-    if not answer["workflows"] and not answer.get("reserved"):
-        return []
-    from penstock.workflow.commands.reading import of_reserved, of_run  # slow to load
-
-    return [*map(of_run, answer["workflows"]), *map(of_reserved, answer.get("reserved", ()))]
+    return [*map(_of_run, answer["workflows"]), *map(_of_reserved, answer.get("reserved", ()))]
 
 
 def find(runs: Sequence[Shown], which: str) -> Shown:
@@ -196,9 +196,62 @@ def find(runs: Sequence[Shown], which: str) -> Shown:
 def with_waits(answer: Mapping[str, Any]) -> dict[str, Any]:
     """An answer to `status` for programs: each stage with `perceived_wait`, `paused` and `reaction` (s, null while
     unknown; see `metrics.WaitParts`)."""
-    kinds = [kind for kind in ("workflows", "reserved") if answer.get(kind)]
-    if not kinds:
-        return dict(answer)
-    from penstock.workflow.commands.reading import with_its_waits  # slow to load
+    kinds = [kind for kind in ("workflows", "reserved") if kind in answer]
+    return {**answer, **{kind: list(map(_with_waits, answer[kind])) for kind in kinds}}
 
-    return {**answer, **{kind: list(map(with_its_waits, answer[kind])) for kind in kinds}}
+
+def _of_run(answer: Mapping[str, Any]) -> Shown:
+    """A workflow of the agent's answer; its stages are told with what Slurm says of their jobs."""
+    from penstock.workflow.documents import run_from_dict  # slow to load
+    from penstock.workflow.metrics import waited
+
+    run = run_from_dict(answer)
+    stages = tuple(
+        StageLine(s.name, phase, s.job, s.submitted, s.start, s.end, waited(run, i), why)
+        for i, (s, one) in enumerate(zip(run.stages, answer["stages"], strict=True))
+        for phase, why in ((NEVER_STARTS, _STUCK) if one.get("reason") == NEVER else (_phase_of(s), _why(s)),)
+    )
+    title = (run.id, run.name, run.strategy, run.phase.value, run.phase.final, run.why)
+    return Shown(*title, stages, owned=run if run.owned else None, open_until=run.open_until)
+
+
+def _why(stage: StageRun) -> str | None:
+    """What went wrong with it; as long as it waits, what else than its stages Slurm has it wait for."""
+    if stage.failure is None and stage.own is not None and stage.own.chained and stage.phase.value == "queued":
+        return f"Slurm sees to its {stage.own.base}" if stage.own.base else None
+    return stage.failure
+
+
+def _with_waits(workflow: Mapping[str, Any]) -> dict[str, Any]:
+    from penstock.workflow.documents import run_from_dict
+    from penstock.workflow.metrics import waited
+
+    run = run_from_dict(workflow)
+    stages = []
+    for i, stage in enumerate(workflow["stages"]):
+        found = None if run.in_slots else waited(run, i)  # a slot's begin is no wait
+        parts = ("perceived", "paused", "reaction")
+        values = {name: None if found is None else getattr(found, name) for name in parts}
+        stages.append({**stage, "perceived_wait": values.pop("perceived"), **values})
+    return {**workflow, "stages": stages}
+
+
+def _phase_of(stage: StageRun) -> str:
+    """The phase in a word for people: a job that is kept back is in the queue and does not wait to be asked for."""
+    return KEPT_BACK if stage.own is not None and stage.phase.value == "waiting" else stage.phase.value
+
+
+def _of_reserved(answer: Mapping[str, Any]) -> Shown:
+    """A workflow in slots."""
+    from penstock.workflow.documents import run_from_dict
+
+    run = run_from_dict(answer)
+    stages = []
+    for s in run.stages:
+        slot = f"slot of hold {s.held.hold} at {clock(answer['slots'][s.name]['wanted']['start'])}"
+        why = run.told.get(s.name) or s.failure
+        told = f"{slot}: {why}" if why else slot
+        stages.append(StageLine(s.name, s.phase.value, s.job, s.submitted, s.start, s.end, None, told))
+    why = run.told.get("") or run.why
+    title = (None, run.name, "reserved", run.phase.value, run.phase.final, why)
+    return Shown(*title, tuple(stages), flow=run.workflow.name)

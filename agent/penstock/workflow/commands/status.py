@@ -10,7 +10,8 @@ import click
 
 from penstock.config import Config, load
 from penstock.console import complete
-from penstock.console.output import Line, Table, ago, build_table, clock, emit_json, plain, say, table
+from penstock.console.output import ago, build_table, clock, emit_json, plain, say, table
+from penstock.console.parts import TextLine, TextTable
 from penstock.console.times import Duration
 from penstock.errors import PenstockError
 from penstock.workflow.commands.runs import (
@@ -161,23 +162,23 @@ def _runs_for(stage: StageLine, now: float) -> str | None:
     return ago(now - stage.start) if stage.phase == "running" and stage.start is not None else None
 
 
-def _look(config: Config) -> list[str | Line | Table]:
+def _look(config: Config) -> list[str | TextLine | TextTable]:
     try:
         return _screen(_with_names(config, answered(config, last_known=True)))
     except PenstockError as e:  # an agent that is started again comes back
-        return [Line(plain(str(e)))]
+        return [TextLine(plain(str(e)))]
 
 
-def _screen(answer: dict[str, Any]) -> list[str | Line | Table]:
+def _screen(answer: dict[str, Any]) -> list[str | TextLine | TextTable]:
     """Open workflows with what is not over of them, then the malleable jobs."""
     open_ = [run for run in shown(answer) if not run.final]
     stages = [s for run in open_ for s in run.stages]
     running, queued = sum(s.phase == "running" for s in stages), (KEPT_BACK, "submitted", "queued")
-    parts: list[str | Line | Table] = [
+    parts: list[str | TextLine | TextTable] = [
         f"penstock  {clock(answer['now'])}  workflows {len(open_)}  running {running}  "
         f"waiting {sum(s.job is not None and s.phase in queued for s in stages)}"
     ]
-    parts += [Line(plain(f"on hold: {problem}")) for problem in answer["problems"]]
+    parts += [TextLine(plain(f"on hold: {problem}")) for problem in answer["problems"]]
     for run in open_:
         here = [s for s in run.stages if run.reserved or s.start is not None or s.phase != "running"]
         parts += run.parts(here, {"runs for": [_runs_for(stage, answer["now"]) for stage in here]})

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from penstock.config import load
-from penstock.console.output import Table, ago, build_table, emit_json, say
+from penstock.console.output import ago, build_table, emit_json, say
+from penstock.console.parts import TextTable
 from penstock.console.times import Duration
 from penstock.errors import NotNow, PenstockError
 from penstock.texts import plural
@@ -107,10 +108,10 @@ def _both(answer: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]
     return answer, answer["listed"]
 
 
-def _screen(answer: dict[str, Any], tasks: list[dict[str, Any]]) -> list[str | Table]:
+def _screen(answer: dict[str, Any], tasks: list[dict[str, Any]]) -> list[str | TextTable]:
     counts = ", ".join(f"{count} {phase}" for phase, count in answer["tasks"].items() if count) or "no tasks yet"
     busy = f"{answer['busy']:g} of {answer['cores']:g} cores busy"
-    parts: list[str | Table] = [f"pool {answer['pool']}: {counts}; {busy}"]
+    parts: list[str | TextTable] = [f"pool {answer['pool']}: {counts}; {busy}"]
     others = answer.get("others", {})
     if any(others.values()):
         parts.append(f"of clients of Dask: {others['running']} running, {others['waiting']} waiting")

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from penstock.console import output
-from penstock.console.output import Line, Table, build_table, say
+from penstock.console.output import build_table, say
+from penstock.console.parts import TextLine, TextTable
 from penstock.console.styled import Terminal, styled
 
 WORDS = (
@@ -43,7 +44,7 @@ def drawn(random, words):
     if kind == 0:
         return text
     if kind == 1:
-        return Line(text, random.choice(("", "bold")), random.choice((0, 0, 2, 4)))
+        return TextLine(text, random.choice(("", "bold")), random.choice((0, 0, 2, 4)))
     columns = random.choices(words, k=random.randrange(6))
     rows = [[random.choice([*words, None, 7]) for _ in columns] for _ in range(random.randrange(4))]
     return build_table(random.choice(("", text)), columns, rows, random.choices(words, k=2))
@@ -67,9 +68,9 @@ def test_most_of_it_is_printed_without_rich(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setitem(sys.modules, "penstock.console.styled", None)  # whoever imports it fails
     say(
-        Line("workflow 1", "bold"),
+        TextLine("workflow 1", "bold"),
         build_table("jobs", ("job", "why"), [(1, None), (22, "it waits")]),
-        Line("x", indent=2),
+        TextLine("x", indent=2),
     )
     assert capsys.readouterr().out.splitlines() == [
         "workflow 1",
@@ -84,11 +85,11 @@ def test_most_of_it_is_printed_without_rich(monkeypatch, capsys):
 @pytest.mark.parametrize("variable", output._STYLED)
 def test_whoever_asks_for_colours_gets_them_from_rich(monkeypatch, capsys, variable):
     monkeypatch.setenv(variable, "1")
-    say(Line("told", "bold"))
+    say(TextLine("told", "bold"))
     out = capsys.readouterr().out
     assert "told" in out
     assert ("\x1b[" in out) == (variable != "JUPYTER_COLUMNS")
 
 
 def test_a_table_is_its_texts():
-    assert build_table("t", ("a", "b"), [(1, None)]) == Table("t", ("a", "b"), (("1", ""),), (1, 1))
+    assert build_table("t", ("a", "b"), [(1, None)]) == TextTable("t", ("a", "b"), (("1", ""),), (1, 1))

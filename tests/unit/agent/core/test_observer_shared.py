@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,8 @@ from penstock.config import config_of, load
 from penstock.core.executor import FRESH
 from penstock.core.observe import Observer
 from penstock.errors import ConfigError, SlurmUnavailable
-from penstock.site.viewing import VIEW_SOCKET, shared_look
+from penstock.site import VIEW_SOCKET
+from penstock.site.viewing import shared_look
 from penstock_lab.testing import make_job, make_snapshot
 
 
@@ -123,7 +125,7 @@ def config(**slurm):
 
 def test_where_it_is_asked_for(tmp_path):
     usual = shared_look(config(), "c")
-    assert usual is not None and usual.path == VIEW_SOCKET and usual.cluster == "c"
+    assert usual is not None and usual.path == Path(VIEW_SOCKET) and usual.cluster == "c"
     assert shared_look(config(view="off"), "c") is None
     assert shared_look(config(backend="mock"), "c") is None
     named = shared_look(config(backend="mock", view=str(tmp_path / "s")), "c")

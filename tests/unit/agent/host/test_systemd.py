@@ -20,7 +20,7 @@ from outside import need_program
 from penstock.config import Config
 from penstock.errors import ConfigError, LeaseLost, SlurmUnavailable, StateHeld, StateRefused, StoreError, UserError
 from penstock.host import sdnotify
-from penstock.site.viewing import VIEW_SOCKET
+from penstock.site import VIEW_SOCKET
 from penstock_lab.agent_world import World, virtual
 from penstock_lab.mock import control
 from penstock_lab.mock.model import ClusterConfig
@@ -77,7 +77,7 @@ def test_what_the_agent_counts_on_is_in_the_units():
         assert not passing & final
     assert system["User"] == "penstock" and "PrivateUsers" not in system
     view = settings("penstock-site-view.service")
-    assert (view["User"], view["RuntimeDirectory"]) == (Config().slurm.view_user, VIEW_SOCKET.parent.name)
+    assert (view["User"], view["RuntimeDirectory"]) == (Config().slurm.view_user, Path(VIEW_SOCKET).parent.name)
     assert view["Type"] == "notify" and {UserError.exit_code, ConfigError.exit_code} == {
         int(code) for code in view["RestartPreventExitStatus"].split()
     }
