@@ -51,6 +51,7 @@ class Small:
 ON_SLURM = (SLURM, ROOT)
 SMALLEST = [
     Small("bench.check", "--calls 1000 --rounds 1", "goal: below 1000 ns", long=False),
+    Small("bench.commands", "--rounds 1", r"status +[0-9.]+ times", long=False),
     Small("bench.workflows", "--runs 3 --stages 2", "peak memory +[0-9]+ MB", long=False),
     Small("bench.redistribute", "--rounds 1 --megabytes 1 --sizes 1:2 --ranks stay --only rows", long=False),
     Small("bench.fuzz", "--inputs 200", r"\nall +[0-9]+"),
