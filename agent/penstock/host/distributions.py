@@ -156,7 +156,7 @@ def _may_name(folder: str, group: bytes) -> bool:
         with contextlib.suppress(OSError):
             if group in (path / "entry_points.txt").read_bytes():
                 return True
-    return folder.endswith(".egg")
+    return str(folder).endswith(".egg")
 
 
 def _folders() -> Iterator[Path]:

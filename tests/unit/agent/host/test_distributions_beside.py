@@ -311,3 +311,23 @@ def test_each_place_that_the_own_ones_name_is_there():
     own = ["penstock-fronts", "penstock-messages", "penstock-pool", "penstock-planning"]
     assert [one.name for one in beside()][:4] == own
     assert installed.installed_parts() != () and distributions.beside() == beside()
+
+
+def test_entry_points_are_those_of_pythons_package(tmp_path, monkeypatch):
+    about = tmp_path / "it-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: it\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[penstock.some]\none = it:One\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (found,) = distributions.entry_points(group="penstock.some")
+    assert (found.name, found.value) == ("one", "it:One")
+    assert not list(distributions.entry_points(group="penstock.none"))
+
+
+def test_an_archive_on_the_path_is_looked_into_by_pythons_package(tmp_path, monkeypatch):
+    (tmp_path / "it.zip").touch()
+    asked = []
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: asked.append(group) or ())
+    assert distributions.entry_points(group="penstock.none") == () and asked == []
+    monkeypatch.syspath_prepend(str(tmp_path / "it.zip"))
+    assert distributions.entry_points(group="penstock.none") == () and asked == ["penstock.none"]
