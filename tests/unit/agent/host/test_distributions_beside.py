@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -326,8 +327,10 @@ def test_entry_points_are_those_of_pythons_package(tmp_path, monkeypatch):
 
 def test_an_archive_on_the_path_is_looked_into_by_pythons_package(tmp_path, monkeypatch):
     (tmp_path / "it.zip").touch()
+    monkeypatch.setattr(sys, "meta_path", [PathFinder])  # others may add a finder of their own
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
     asked = []
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: asked.append(group) or ())
     assert distributions.entry_points(group="penstock.none") == () and asked == []
-    monkeypatch.syspath_prepend(str(tmp_path / "it.zip"))
+    sys.path.append(str(tmp_path / "it.zip"))
     assert distributions.entry_points(group="penstock.none") == () and asked == ["penstock.none"]
