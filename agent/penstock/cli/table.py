@@ -34,7 +34,7 @@ _OWN: Final[Mapping[str, Mapping[str, tuple[str, str] | str]]] = {
             "Show workflows with their stages, and malleable jobs.",
         ),
         "top": ("penstock.workflow.commands.status:top", "Watch workflows and malleable jobs."),
-        "explain": ("penstock.workflow.commands.explain:explain", "Say what was decided and why."),
+        "explain": ("penstock.report.commands.explain:explain", "Say what was decided and why."),
         "logs": ("penstock.workflow.commands.joblog:logs", "Print what a stage has written to its standard output."),
         "cancel": ("penstock.workflow.commands.workflows:cancel", "Cancel a workflow and its jobs."),
         "more": (

@@ -63,8 +63,8 @@ OUTSIDE = frozenset(
     ]
 )
 HARMLESS = frozenset({"pathlib.PurePath", "pathlib.PurePosixPath"})
-# Doors that are nothing to who imports them: models, and the classes of extensions, are values like others, though their
-# modules can read a file and look for what is installed; the compiled kernel counts as numpy does, though it is loaded.
+# Doors that are nothing to who imports them: models and the classes of extensions are values like others, though their
+# modules read files and look for what is installed; the compiled kernel counts as numpy does, though it is loaded.
 HARMLESS_DOORS = frozenset(
     {"penstock.config", "penstock.core.extensions", "penstock.kernel.futures", "penstock.kernel.library"}
 )

@@ -1,1 +1,1 @@
-"""`penstock report`."""
+"""`penstock report`, `penstock explain`."""
