@@ -14,9 +14,9 @@ from penstock.cli import cli
 from penstock.config import load
 from penstock.core.picture import jobs_besides
 from penstock.errors import NotPermitted
+from penstock.report.commands import explain as explaining
 from penstock.resize.commands.remembered import remembered_elastic
 from penstock.sbatch.remembered import Remembered
-from penstock.workflow.commands import explain as explaining
 from penstock.workflow.commands import runs
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.phases import RunPhase, StagePhase
