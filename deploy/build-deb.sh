@@ -5,7 +5,8 @@
 #                  install what is in them.
 #       --lock     bundles what this file names and nothing else, with the hashes in it; scripts/release.sh makes one
 # Prints where they are: penstock, then penstock-lab, the laboratory, which no login node needs.
-# Needs the packages python3-venv and dpkg, and PyPI: what Penstock depends on is bundled, in a virtual environment of its
+# Needs the packages python3-venv and dpkg, a C compiler (Debian: gcc libc6-dev; without it the forecasts of long queues are
+# slower) and PyPI: what Penstock depends on is bundled, in a virtual environment of its
 # own below /usr/lib/penstock, so that installing needs no network. PIP_CONSTRAINT=FILE pins it, without hashes. With either,
 # the same source gives the same bytes; the dates in it are SOURCE_DATE_EPOCH, else that of the last commit.
 # DEBFULLNAME and DEBEMAIL name the maintainer.
