@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
-from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -325,12 +325,22 @@ def test_entry_points_are_those_of_pythons_package(tmp_path, monkeypatch):
     assert not list(distributions.entry_points(group="penstock.none"))
 
 
-def test_an_archive_on_the_path_is_looked_into_by_pythons_package(tmp_path, monkeypatch):
+ARCHIVE = """
+import importlib.metadata, sys
+from penstock.host.distributions import entry_points
+asked = []
+importlib.metadata.entry_points = lambda group: asked.append(group) or ()
+sys.path = sys.argv[1:2]
+assert entry_points(group="penstock.none") == () and asked == [], asked
+sys.path.append(sys.argv[2])
+assert entry_points(group="penstock.none") == () and asked == ["penstock.none"], asked
+"""
+
+
+def test_an_archive_on_the_path_is_looked_into_by_pythons_package(tmp_path):
+    """In a process of its own: packages that other tests load take from Python's finder what it looks with."""
     (tmp_path / "it.zip").touch()
-    monkeypatch.setattr(sys, "meta_path", [PathFinder])  # others may add a finder of their own
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    asked = []
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: asked.append(group) or ())
-    assert distributions.entry_points(group="penstock.none") == () and asked == []
-    sys.path.append(str(tmp_path / "it.zip"))
-    assert distributions.entry_points(group="penstock.none") == () and asked == ["penstock.none"]
+    done = subprocess.run(
+        [sys.executable, "-c", ARCHIVE, tmp_path, tmp_path / "it.zip"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
