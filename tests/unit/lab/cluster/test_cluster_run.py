@@ -66,6 +66,14 @@ def gone(place: Path) -> bool:
     return not left(place)
 
 
+@pytest.fixture(autouse=True)
+def terminal() -> Iterator[None]:
+    """Programs end with SIGHUP, though these tests may run by nohup, whose programs do not."""
+    former = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, former)
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
     """Where the command runs; nothing is left in it, however the test ends."""
