@@ -121,6 +121,14 @@ def test_on_an_ideal_site_everything_works():
     assert examine(facts).healthy
 
 
+def test_where_the_kernel_does_not_serve_it_says_why_and_what_to_do():
+    assert level(IDEAL, "kernel") is Level.OK
+    without = examine(replace(IDEAL, kernel="there was no C compiler")).checks["kernel"]
+    assert without.level is Level.NOTE and "pure Python" in without.seen and without.change.startswith("install a C")
+    chosen = examine(replace(IDEAL, kernel="PENSTOCK_KERNEL=python is in the environment")).checks["kernel"]
+    assert chosen.change == "take PENSTOCK_KERNEL out of it"
+
+
 def test_a_feature_of_a_part_that_is_not_installed_is_not_told():
     facts = replace(IDEAL, parts=(), part_findings=())
     planning = {"hold-job", "hold-reservation", "hold-request", "select"}
