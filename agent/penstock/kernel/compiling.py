@@ -39,11 +39,11 @@ def compile_into(folder: Path, *more: str) -> str | None:
     return None
 
 
-def is_current() -> bool:
+def _is_current() -> bool:
     """Whether what lies beside the sources was made of them."""
     built = _HERE / BUILT
     return built.exists() and all(built.stat().st_mtime >= source.stat().st_mtime for source in _HERE.glob("*.[ch]"))
 
 
 if __name__ == "__main__":
-    sys.exit(None if is_current() else compile_into(_HERE))
+    sys.exit(None if _is_current() else compile_into(_HERE))

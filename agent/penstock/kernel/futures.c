@@ -3,7 +3,7 @@
  * last bit, and tests hold them together. Names are those of the reference.
  *
  * Nothing here trusts what it is given but the lengths and the numbers of areas, jobs and parents, which
- * penstock_kernel/futures.py checks. No globals. Where memory is short, a call says so and changes nothing that
+ * penstock/future/compiled.py checks. No globals. Where memory is short, a call says so and changes nothing that
  * futures_end would not free.
  */
 #include <math.h>
@@ -11,16 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arrays.h"
+#define WHEN double
+#include "ordered.h"
+
 #include "kernel.h"
 
 enum { DONE = 0, BREATH = 1, WANTS_ARRIVALS = 2, NO_MEMORY = -1 };
 enum { LOOKED = 50 };
-
-typedef struct {
-    double when;
-    int64_t job;
-} entry;
 
 typedef struct {
     double when, rank;
@@ -28,9 +25,7 @@ typedef struct {
 } later;
 
 typedef struct {
-    double *times;
-    int64_t *free;
-    int64_t count, room;
+    steps steps;
     int known;
 } levels;
 
@@ -38,11 +33,6 @@ typedef struct {
     int64_t area, nodes;
     double begin, end;
 } reservation;
-
-typedef struct {
-    entry *all;
-    int64_t count, room;
-} entries;
 
 struct futures {
     futures_world w;
@@ -53,7 +43,7 @@ struct futures {
     int64_t *width, *area, *followed, *taken, *given;
     double *limit, *run, *until;
     /* In order of (end by the limit, job); as a heap by (end, job); in order of (rank, job). */
-    entries running, ends, queue;
+    keys running, ends, queue;
     later *later;
     int64_t later_at, later_count, shut_at;
     int64_t *missing;
@@ -79,32 +69,6 @@ int64_t kernel_abi(void) {
     return KERNEL_ABI;
 }
 
-static int before(entry a, entry b) {
-    return a.when < b.when || (a.when == b.when && a.job < b.job);
-}
-
-static int room_in(entries *in, int64_t wanted) {
-    void *larger;
-    if (wanted <= in->room)
-        return 1;
-    int64_t room = roomier(in->room, wanted);
-    if (!RESIZED(in->all, room, sizeof *in->all))
-        return 0;
-    in->room = room;
-    return 1;
-}
-
-static int room_for_steps(levels *l, int64_t wanted) {
-    void *larger;
-    if (wanted <= l->room)
-        return 1;
-    int64_t room = roomier(l->room, wanted);
-    if (!RESIZED(l->times, room, sizeof *l->times) || !RESIZED(l->free, room, sizeof *l->free))
-        return 0;
-    l->room = room;
-    return 1;
-}
-
 static int room_for_jobs(futures *f, int64_t wanted) {
     void *larger;
     if (wanted <= f->room)
@@ -118,55 +82,6 @@ static int room_for_jobs(futures *f, int64_t wanted) {
         return 0;
     f->room = room;
     return 1;
-}
-
-static int64_t bisected(const entries *in, entry x) {
-    int64_t low = 0, high = in->count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (before(in->all[middle], x))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static int inserted(entries *in, entry x) {
-    if (!room_in(in, in->count + 1))
-        return 0;
-    int64_t at = bisected(in, x);
-    memmove(in->all + at + 1, in->all + at, (size_t)(in->count - at) * sizeof x);
-    in->all[at] = x;
-    in->count++;
-    return 1;
-}
-
-static int pushed(entries *heap, entry x) {
-    if (!room_in(heap, heap->count + 1))
-        return 0;
-    int64_t i = heap->count++;
-    while (i > 0 && before(x, heap->all[(i - 1) / 2])) {
-        heap->all[i] = heap->all[(i - 1) / 2];
-        i = (i - 1) / 2;
-    }
-    heap->all[i] = x;
-    return 1;
-}
-
-static int64_t popped(entries *heap) {
-    int64_t job = heap->all[0].job, i = 0, count = --heap->count;
-    entry x = heap->all[count];
-    for (int64_t child = 1; child < count; child = 2 * i + 1) {
-        if (child + 1 < count && before(heap->all[child + 1], heap->all[child]))
-            child++;
-        if (!before(heap->all[child], x))
-            break;
-        heap->all[i] = heap->all[child];
-        i = child;
-    }
-    heap->all[i] = x;
-    return job;
 }
 
 static void by_area(const futures *f, const int64_t *cells, int64_t *counts) {
@@ -194,36 +109,18 @@ static int64_t added(futures *f, int64_t nodes, int64_t area, double limit, doub
     return j;
 }
 
-/* The first step not before `time`. */
-static int64_t step_at(const levels *l, double time) {
-    int64_t low = 0, high = l->count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (l->times[middle] < time)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* The step that begins at `time`, made if there is none; -1 without memory. */
-static int64_t cut(levels *l, double time) {
-    int64_t low = step_at(l, time);
-    if (low == l->count || l->times[low] != time) {
+static int64_t cut(steps *l, double time) {
+    int64_t at = step_at(l, time, 0, l->count);
+    if (at == l->count || l->times[at] != time) {
         if (!room_for_steps(l, l->count + 1))
             return -1;
-        memmove(l->times + low + 1, l->times + low, (size_t)(l->count - low) * sizeof *l->times);
-        memmove(l->free + low + 1, l->free + low, (size_t)(l->count - low) * sizeof *l->free);
-        l->times[low] = time;
-        /* Nothing is taken before the first step: it begins now. */
-        l->free[low] = l->free[low > 0 ? low - 1 : 0];
-        l->count++;
+        insert_step(l, at, time);
     }
-    return low;
+    return at;
 }
 
-static int take(levels *l, int64_t nodes, double begin, double end) {
+static int take(steps *l, int64_t nodes, double begin, double end) {
     int64_t first = cut(l, begin);
     int64_t last = first < 0 || end == INFINITY ? l->count : cut(l, end);
     if (first < 0 || last < 0)
@@ -234,8 +131,8 @@ static int take(levels *l, int64_t nodes, double begin, double end) {
 }
 
 /* Whether so many are free between two instants, of which a step begins at the first. */
-static int fits(const levels *l, int64_t nodes, double from, double until) {
-    for (int64_t i = from > l->times[0] ? step_at(l, from) : 0; i < l->count; i++) {
+static int fits(const steps *l, int64_t nodes, double from, double until) {
+    for (int64_t i = from > l->times[0] ? step_at(l, from, 0, l->count) : 0; i < l->count; i++) {
         if (l->times[i] >= until)
             return 1;
         if (l->free[i] < nodes)
@@ -244,7 +141,7 @@ static int fits(const levels *l, int64_t nodes, double from, double until) {
     return 1;
 }
 
-static double earliest(const levels *l, int64_t nodes, double limit) {
+static double earliest(const steps *l, int64_t nodes, double limit) {
     int64_t at = 0, end = l->count;
     for (;;) {
         while (at < end && l->free[at] < nodes)
@@ -263,10 +160,10 @@ static double earliest(const levels *l, int64_t nodes, double limit) {
 /* What a reservation takes of an area: of its own nodes first those that this one has not. */
 static int claim(futures *f, int64_t each, const reservation *made) {
     int64_t taken = made->nodes - f->w.beside[made->area * f->w.areas + each];
-    return taken <= 0 || take(&f->levels[each], taken, made->begin, made->end);
+    return taken <= 0 || take(&f->levels[each].steps, taken, made->begin, made->end);
 }
 
-static void step(levels *l, double time, int64_t *free, int64_t change) {
+static void step(steps *l, double time, int64_t *free, int64_t change) {
     *free += change;
     if (time == l->times[l->count - 1]) {
         l->free[l->count - 1] = *free;
@@ -277,9 +174,9 @@ static void step(levels *l, double time, int64_t *free, int64_t change) {
 }
 
 /* What is free of an area if nobody more starts, less the reservations made so far. */
-static levels *levels_of(futures *f, int64_t area) {
-    levels *l = &f->levels[area];
-    if (l->known)
+static steps *levels_of(futures *f, int64_t area) {
+    steps *l = &f->levels[area].steps;
+    if (f->levels[area].known)
         return l;
     int64_t shut = f->w.shut - f->shut_at, i = 0, free = f->free[area];
     if (!room_for_steps(l, f->running.count + shut + 1))
@@ -296,7 +193,7 @@ static levels *levels_of(futures *f, int64_t area) {
     for (; i < f->running.count; i++)
         step(l, f->running.all[i].when, &free, f->given[f->running.all[i].job * f->w.areas + area]);
     f->looked += 2 * (f->running.count + shut);
-    l->known = 1;
+    f->levels[area].known = 1;
     for (int64_t m = 0; m < f->made_count; m++)
         if (!claim(f, area, &f->made[m]))
             return NULL;
@@ -309,7 +206,7 @@ static int starts(futures *f, int64_t j, double taken_from) {
         return 0;
     if (f->made_count == 0 && f->shut_at == f->w.shut)
         return 1;
-    const levels *l = levels_of(f, f->area[j]);
+    const steps *l = levels_of(f, f->area[j]);
     return l == NULL ? -1 : fits(l, f->width[j], taken_from, f->now + f->limit[j]);
 }
 
@@ -318,7 +215,7 @@ static int reserve(futures *f, int64_t j, double *touched) {
     int64_t area = f->area[j];
     if (f->protected[area] <= 0)
         return 1;
-    const levels *l = levels_of(f, area);
+    const steps *l = levels_of(f, area);
     if (l == NULL)
         return 0;
     f->looked += 70 + l->count / 3;
@@ -356,10 +253,10 @@ static int start(futures *f, int64_t j) {
     f->until[j] = f->now + f->limit[j];
     for (int64_t a = 0; a < f->w.areas; a++) {
         f->free[a] -= given[a];
-        if (given[a] && f->levels[a].known && !take(&f->levels[a], given[a], f->now, f->until[j]))
+        if (given[a] && f->levels[a].known && !take(&f->levels[a].steps, given[a], f->now, f->until[j]))
             return 0;
     }
-    if (!inserted(&f->running, (entry){f->until[j], j}) || !pushed(&f->ends, (entry){f->now + f->run[j], j}))
+    if (!inserted(&f->running, (key){f->until[j], j}) || !pushed(&f->ends, (key){f->now + f->run[j], j}))
         return 0;
     if (f->followed[j] >= 0) {
         f->start[f->followed[j]] = f->now;
@@ -438,7 +335,7 @@ static int look(futures *f) {
         for (int64_t i = first; i < end; i++)
             if (f->queue.all[i].job >= 0)
                 f->queue.all[kept++] = f->queue.all[i];
-        memmove(f->queue.all + kept, f->queue.all + end, (size_t)(f->queue.count - end) * sizeof(entry));
+        memmove(f->queue.all + kept, f->queue.all + end, (size_t)(f->queue.count - end) * sizeof(key));
         f->queue.count -= begun;
     }
     f->looked += f->queue.count;
@@ -447,11 +344,7 @@ static int look(futures *f) {
 
 /* Its nodes are free, and who came after it may come. */
 static int over(futures *f, int64_t j) {
-    int64_t at = bisected(&f->running, (entry){f->until[j], j});
-    if (at < f->running.count) {
-        memmove(f->running.all + at, f->running.all + at + 1, (size_t)(f->running.count - at - 1) * sizeof(entry));
-        f->running.count--;
-    }
+    removed(&f->running, (key){f->until[j], j});
     for (int64_t a = 0; a < f->w.areas; a++)
         f->free[a] += f->given[j * f->w.areas + a];
     for (int64_t c = 0; c < f->w.cells; c++)
@@ -462,7 +355,7 @@ static int over(futures *f, int64_t j) {
     for (int64_t k = f->w.children_begin[own]; k < f->w.children_begin[own + 1]; k++) {
         int64_t child = f->w.children[k];
         double rank = f->w.by_submission ? 0.0 : f->now - f->w.now;
-        if (--f->missing[child] == 0 && !inserted(&f->queue, (entry){rank, f->first + child}))
+        if (--f->missing[child] == 0 && !inserted(&f->queue, (key){rank, f->first + child}))
             return 0;
     }
     return 1;
@@ -503,7 +396,7 @@ static int set_up(futures *f) {
         f->until[j] = w->running_end[i];
         memcpy(f->taken + j * w->cells, of, cells * sizeof *of);
         by_area(f, of, f->given + j * w->areas);
-        if (!inserted(&f->running, (entry){f->until[j], j}) || !pushed(&f->ends, (entry){w->ends[i], j}))
+        if (!inserted(&f->running, (key){f->until[j], j}) || !pushed(&f->ends, (key){w->ends[i], j}))
             return 0;
     }
     for (int64_t i = 0; i < w->waiting; i++) {
@@ -512,9 +405,9 @@ static int set_up(futures *f) {
         if (j < 0)
             return 0;
         if (w->waiting_after[i] <= w->now) {
-            if (!room_in(&f->queue, f->queue.count + 1))
+            if (!room_for_keys(&f->queue, f->queue.count + 1))
                 return 0;
-            f->queue.all[f->queue.count++] = (entry){rank, j};
+            f->queue.all[f->queue.count++] = (key){rank, j};
         } else if (w->waiting_after[i] < INFINITY) {
             f->later[f->later_count++] = (later){w->waiting_after[i], rank, j};
         }
@@ -523,11 +416,11 @@ static int set_up(futures *f) {
     f->first = f->jobs;
     for (int64_t i = 0; i < w->own; i++) {
         int64_t j = added(f, w->own_nodes[i], 0, w->own_limit[i], w->own_run[i]);
-        if (j < 0 || (w->own_missing[i] == 0 && !room_in(&f->queue, f->queue.count + 1)))
+        if (j < 0 || (w->own_missing[i] == 0 && !room_for_keys(&f->queue, f->queue.count + 1)))
             return 0;
         f->missing[i] = w->own_missing[i];
         if (f->missing[i] == 0)
-            f->queue.all[f->queue.count++] = (entry){0.0, j};
+            f->queue.all[f->queue.count++] = (key){0.0, j};
     }
     for (int64_t i = 0; i < w->follow; i++) {
         f->start[i] = f->end[i] = INFINITY;
@@ -582,7 +475,7 @@ int futures_come(futures *f, const futures_arrivals *more) {
 static int event(futures *f) {
     int hope = 0;
     while (f->ends.count > 0 && f->ends.all[0].when <= f->now) {
-        if (!over(f, popped(&f->ends)))
+        if (!over(f, popped(&f->ends).job))
             return 0;
         hope = 1;
     }
@@ -597,14 +490,14 @@ static int event(futures *f) {
     }
     for (; f->later_at < f->later_count && f->later[f->later_at].when <= f->now; f->later_at++) {
         later one = f->later[f->later_at];
-        if (!inserted(&f->queue, (entry){one.rank, one.job}))
+        if (!inserted(&f->queue, (key){one.rank, one.job}))
             return 0;
         hope |= f->width[one.job] <= f->free[f->area[one.job]];
     }
     for (; f->came_at < f->came_count && f->submit[f->came_at] <= f->now; f->came_at++) {
         int64_t i = f->came_at, nodes = f->came_nodes[i], area = f->came_area[i];
         int64_t j = added(f, nodes, area, f->came_limit[i], f->came_run[i]);
-        if (j < 0 || !inserted(&f->queue, (entry){f->submit[i] - f->w.now, j}))
+        if (j < 0 || !inserted(&f->queue, (key){f->submit[i] - f->w.now, j}))
             return 0;
         hope |= nodes <= f->free[area];
     }
@@ -664,8 +557,8 @@ void futures_end(futures *f) {
     if (f == NULL)
         return;
     for (int64_t a = 0; f->levels != NULL && a < f->w.areas; a++) {
-        free(f->levels[a].times);
-        free(f->levels[a].free);
+        free(f->levels[a].steps.times);
+        free(f->levels[a].steps.free);
     }
     void *all[] = {f->cells,    f->free,     f->by_area, f->width,       f->area,      f->followed,   f->taken,
                    f->given,    f->limit,    f->run,     f->until,       f->running.all, f->ends.all, f->queue.all,

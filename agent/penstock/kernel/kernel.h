@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Goes up with each change of what is declared here: penstock_kernel/library.py asks for it. */
+/* Goes up with each change of what is declared here: penstock/kernel/library.py asks for it. */
 #define KERNEL_ABI 2
 int64_t kernel_abi(void);
 

@@ -9,24 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arrays.h"
+#define WHEN int64_t
+#include "ordered.h"
+
 #include "kernel.h"
 
 enum { DONE = 0, MORE = 1, NO_MEMORY = -1 };
 #define NEVER ((int64_t)1 << 62)
-
-typedef struct {
-    int64_t when, what;
-} key;
-
-typedef struct {
-    key *all;
-    int64_t count, room;
-} keys;
-
-typedef struct {
-    int64_t *times, *free, count, room;
-} profile;
 
 /* Of jobs as wide: no window as long as `shortest`, which was looked for last, lies before `until`. */
 typedef struct {
@@ -47,7 +36,7 @@ struct schedule {
     int64_t *begun; /* jobs in the order in which they began */
     int64_t begun_count;
     int64_t *started, started_count, *ended;
-    profile profile;
+    steps profile;
     /* Conservative. */
     int64_t *begin, *following, *preceding; /* who waits, as a ring around `jobs` */
     unsigned char *waiting;
@@ -64,97 +53,28 @@ struct schedule {
     int64_t pass, kinds;
 };
 
-static int before(key a, key b) {
-    return a.when < b.when || (a.when == b.when && a.what < b.what);
-}
-
-static int pushed(keys *heap, key x) {
-    if (heap->count == heap->room) {
-        void *larger;
-        int64_t room = roomier(heap->room, heap->count + 1);
-        if (!RESIZED(heap->all, room, sizeof x))
-            return 0;
-        heap->room = room;
-    }
-    int64_t i = heap->count++;
-    while (i > 0 && before(x, heap->all[(i - 1) / 2])) {
-        heap->all[i] = heap->all[(i - 1) / 2];
-        i = (i - 1) / 2;
-    }
-    heap->all[i] = x;
-    return 1;
-}
-
-static key popped(keys *heap) {
-    key first = heap->all[0], x = heap->all[--heap->count];
-    int64_t i = 0;
-    for (int64_t child = 1; child < heap->count; child = 2 * i + 1) {
-        if (child + 1 < heap->count && before(heap->all[child + 1], heap->all[child]))
-            child++;
-        if (!before(heap->all[child], x))
-            break;
-        heap->all[i] = heap->all[child];
-        i = child;
-    }
-    heap->all[i] = x;
-    return first;
-}
-
 /* -- the profile -------------------------------------------------------------------------------------------------- */
 
-/* The first step from `low` on, before `high`, that is not before `time`; else `high`. */
-static int64_t step_at(const profile *p, int64_t time, int64_t low, int64_t high) {
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (p->times[middle] < time)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static int room_for_steps(profile *p, int64_t wanted) {
-    void *larger;
-    if (wanted <= p->room)
-        return 1;
-    int64_t room = roomier(p->room, wanted);
-    if (!RESIZED(p->times, room, sizeof *p->times) || !RESIZED(p->free, room, sizeof *p->free))
-        return 0;
-    p->room = room;
-    return 1;
-}
-
-static void remove_steps(profile *p, int64_t at, int64_t count) {
+static void remove_steps(steps *p, int64_t at, int64_t count) {
     size_t bytes = (size_t)(p->count - at - count) * sizeof(int64_t);
     memmove(p->times + at, p->times + at + count, bytes);
     memmove(p->free + at, p->free + at + count, bytes);
     p->count -= count;
 }
 
-/* There is room. */
-static void insert_step(profile *p, int64_t at, int64_t time) {
-    size_t bytes = (size_t)(p->count - at) * sizeof(int64_t);
-    memmove(p->times + at + 1, p->times + at, bytes);
-    memmove(p->free + at + 1, p->free + at, bytes);
-    p->times[at] = time;
-    p->free[at] = p->free[at > 0 ? at - 1 : 0];
-    p->count++;
-}
-
-static void join(profile *p, int64_t at) {
+static void join(steps *p, int64_t at) {
     if (at > 0 && at < p->count && p->free[at] == p->free[at - 1])
         remove_steps(p, at, 1);
 }
 
-static void advance(profile *p, int64_t now) {
+static void advance(steps *p, int64_t now) {
     if (p->count > 1 && p->times[1] <= now)
         remove_steps(p, 0, step_at(p, now + 1, 0, p->count) - 1);
     if (p->times[0] < now)
         p->times[0] = now;
 }
 
-static int64_t earliest(const profile *p, int64_t width, int64_t length, int64_t first) {
+static int64_t earliest(const steps *p, int64_t width, int64_t length, int64_t first) {
     int64_t good = first;
     for (;;) {
         int64_t from = first + 1 < p->count ? first + 1 : p->count;
@@ -170,7 +90,7 @@ static int64_t earliest(const profile *p, int64_t width, int64_t length, int64_t
     }
 }
 
-static int64_t earlier(const profile *p, int64_t width, int64_t length, int64_t begin, int64_t after) {
+static int64_t earlier(const steps *p, int64_t width, int64_t length, int64_t begin, int64_t after) {
     int64_t last = step_at(p, begin, 0, p->count);
     int64_t first = after > p->times[0] ? step_at(p, after, 0, p->count) : 0, good = first;
     while (first < last) {
@@ -186,7 +106,7 @@ static int64_t earlier(const profile *p, int64_t width, int64_t length, int64_t 
     return begin;
 }
 
-static int take(profile *p, int64_t width, int64_t begin, int64_t end) {
+static int take(steps *p, int64_t width, int64_t begin, int64_t end) {
     if (width == 0)
         return 1;
     if (!room_for_steps(p, p->count + 2))
@@ -208,7 +128,7 @@ static int take(profile *p, int64_t width, int64_t begin, int64_t end) {
     return 1;
 }
 
-static int move(profile *p, int64_t width, int64_t begin, int64_t to, int64_t length) {
+static int move(steps *p, int64_t width, int64_t begin, int64_t to, int64_t length) {
     int64_t end = to + length;
     return take(p, width, to, end < begin ? end : begin) && take(p, -width, end > begin ? end : begin, begin + length);
 }
@@ -221,7 +141,7 @@ static int promise(schedule *s, int64_t job, int64_t begin) {
 }
 
 static int compress(schedule *s) {
-    profile *p = &s->profile;
+    steps *p = &s->profile;
     int64_t now = p->times[0];
     s->one_ended = 0;
     s->settled = 1;
@@ -292,7 +212,7 @@ static int conservative_start(schedule *s) {
         return 0;
     while (s->promises.count > 0 && s->promises.all[0].when <= s->now) {
         key first = popped(&s->promises);
-        int64_t job = first.what;
+        int64_t job = first.job;
         if (!s->waiting[job] || s->begin[job] != first.when)
             continue;
         s->waiting[job] = 0;
@@ -306,39 +226,23 @@ static int conservative_start(schedule *s) {
 
 /* -- replan ------------------------------------------------------------------------------------------------------- */
 
-static int64_t place_of(const keys *in, key x) {
-    int64_t low = 0, high = in->count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (before(in->all[middle], x))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 static void replan_end(schedule *s, int64_t job) {
-    int64_t at = place_of(&s->running, (key){s->estimated_end[job], job});
+    removed(&s->running, (key){s->estimated_end[job], job});
     s->free += s->t.width[job];
-    s->running.count--;
-    memmove(s->running.all + at, s->running.all + at + 1, (size_t)(s->running.count - at) * sizeof(key));
     if (s->estimated_end[job] != s->now)
         s->stale = 1;
 }
 
-/* Start the planned jobs at the first so many of `places`. */
-static void launch(schedule *s, int64_t count) {
+/* Start the planned jobs at the first so many of `places`; whether there was memory for that. */
+static int launch(schedule *s, int64_t count) {
     int64_t next = 0, kept = 0;
     for (int64_t i = 0; count > 0 && i < s->queue_count; i++) {
         int64_t job = s->queue[i];
         if (next < count && s->places[next] == i) {
             next++;
             key x = {s->now + s->t.estimate[job], job};
-            int64_t at = place_of(&s->running, x);
-            memmove(s->running.all + at + 1, s->running.all + at, (size_t)(s->running.count - at) * sizeof x);
-            s->running.all[at] = x;
-            s->running.count++;
+            if (!inserted(&s->running, x))
+                return 0;
             s->estimated_end[job] = x.when;
             s->free -= s->t.width[job];
             s->started[s->started_count++] = job;
@@ -352,6 +256,7 @@ static void launch(schedule *s, int64_t count) {
     if (count > 0)
         s->queue_count = kept;
     s->planned -= count;
+    return 1;
 }
 
 /* Whether the job would fit from now on into what the plan leaves. */
@@ -403,13 +308,12 @@ static int plan(schedule *s) {
         place++;
     }
     s->planned = place;
-    launch(s, count);
-    return 1;
+    return launch(s, count);
 }
 
 /* Forget the plan; what is left is the running jobs. */
 static int renew(schedule *s) {
-    profile *p = &s->profile;
+    steps *p = &s->profile;
     s->stale = 0;
     s->planned = 0;
     if (!room_for_steps(p, s->running.count + 1))
@@ -420,7 +324,7 @@ static int renew(schedule *s) {
     p->free[0] = free;
     for (int64_t i = 0; i < s->running.count; i++) {
         key one = s->running.all[i];
-        free += s->t.width[one.what];
+        free += s->t.width[one.job];
         if (one.when != p->times[p->count - 1])
             p->times[p->count++] = one.when;
         p->free[p->count - 1] = free;
@@ -442,7 +346,8 @@ static int replan_start(schedule *s) {
         for (int64_t i = 0; i < s->planned; i++)
             if (s->begins[i] <= s->now)
                 s->places[count++] = i;
-        launch(s, count);
+        if (!launch(s, count))
+            return 0;
     }
     find_narrow(s, s->planned);
     if (s->narrow_count == 0 && !s->stale)
@@ -493,7 +398,7 @@ static int pass(schedule *s) {
 
 static int batch(schedule *s) {
     while (s->ends.count > 0 && s->ends.all[0].when <= s->now)
-        if (!end(s, popped(&s->ends).what))
+        if (!end(s, popped(&s->ends).job))
             return 0;
     for (; s->next < s->t.jobs && s->t.submit[s->next] == s->now; s->next++)
         if (!submit(s, s->next))
@@ -504,7 +409,7 @@ static int batch(schedule *s) {
 static int each(schedule *s) {
     int64_t ended = 0;
     while (s->ends.count > 0 && s->ends.all[0].when <= s->now) {
-        int64_t job = s->begun[popped(&s->ends).what];
+        int64_t job = s->begun[popped(&s->ends).job];
         s->ended[ended++] = job;
         if (s->t.run[job] == s->t.estimate[job] && !end(s, job))
             return 0;
@@ -555,10 +460,9 @@ static int set_up(schedule *s) {
         s->narrow = malloc(jobs * number);
         s->places = malloc(jobs * number);
         s->estimated_end = malloc(jobs * number);
-        s->running.all = malloc(jobs * sizeof(key));
         s->least = calloc(KINDS, sizeof *s->least);
         s->free = s->t.procs;
-        return s->queue && s->begins && s->narrow && s->places && s->estimated_end && s->running.all && s->least;
+        return s->queue && s->begins && s->narrow && s->places && s->estimated_end && s->least;
     }
     s->begin = malloc(jobs * number);
     s->following = malloc(jobs * number);
