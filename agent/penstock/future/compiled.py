@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from penstock.future.columns import Counts, Floats, counts, floats, node_counts
-from penstock.future.drawn import Drawn, OwnJob
+from penstock.future.drawn import Drawn, OwnJob, children_of
 from penstock.future.present import Present
 from penstock.kernel.futures import BREATH, DONE, Futures
 
@@ -28,10 +28,7 @@ class CompiledReplay:
     ) -> None:
         self._drawn = drawn
         queue = present.arrays
-        children: list[list[int]] = [[] for _ in jobs]
-        for i, job in enumerate(jobs):
-            for parent in job.after:
-                children[parent].append(i)
+        children = children_of(jobs)
         known = len(present.running) + len(present.waiting) + len(jobs)
         if len(drawn.ends) != len(present.running) or len(drawn.runs) != len(present.waiting):
             raise ValueError("a future is of as many jobs as its present")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Arrivals", "Drawn", "OwnJob", "Span"]
+__all__ = ["Arrivals", "Drawn", "OwnJob", "Span", "children_of"]
 
 
 class OwnJob(NamedTuple):
@@ -17,6 +18,15 @@ class OwnJob(NamedTuple):
     limit: float
     run: float
     after: tuple[int, ...] = ()
+
+
+def children_of(jobs: Sequence[OwnJob]) -> list[list[int]]:
+    """The places of those that come after each of these jobs."""
+    children: list[list[int]] = [[] for _ in jobs]
+    for place, job in enumerate(jobs):
+        for parent in job.after:
+            children[parent].append(place)
+    return children
 
 
 class Arrivals(NamedTuple):

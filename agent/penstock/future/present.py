@@ -79,6 +79,11 @@ class Present:
             yield closed.end, 1, closed.cells
 
     @cached_property
+    def beside(self) -> list[list[int]]:
+        """How many nodes of an area are not of another."""
+        return [[(a & ~b).bit_count() for b in self.areas] for a in self.areas]
+
+    @cached_property
     def arrays(self) -> QueueArrays:
         """The same in arrays."""
         return QueueArrays(self)
@@ -138,7 +143,7 @@ class QueueArrays:
     def __init__(self, present: Present) -> None:
         areas, cells = present.areas, present.cells
         self.within = counts([a in of for of in cells] for a in range(len(areas)))
-        self.beside = counts([(a & ~b).bit_count() for b in areas] for a in areas)
+        self.beside = counts(present.beside)
         self.free = counts(present.free)
         running, waiting = present.running, present.waiting
         self.running_cells = counts(job.cells for job in running)

@@ -26,7 +26,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from penstock.future.compiled import CompiledReplay
-from penstock.future.drawn import Drawn, OwnJob, Span
+from penstock.future.drawn import Drawn, OwnJob, Span, children_of
 from penstock.future.present import Present
 from penstock.future.steps import cut
 from penstock.kernel.library import KERNEL
@@ -158,8 +158,7 @@ class _Replay:
         self._depth, self.protect = depth, protect
         self._areas = range(len(present.areas))
         self._cells_of = [[c for c, areas in enumerate(present.cells) if a in areas] for a in self._areas]
-        # how many nodes of an area are not of another
-        self.beside = [[(a & ~b).bit_count() for b in present.areas] for a in present.areas]
+        self.beside = present.beside
         self._cells = list(present.free)
         self.free = self._by_area(present.free)
         now = present.now
@@ -190,10 +189,7 @@ class _Replay:
         for job in jobs:
             self._add(job.nodes, 0, job.limit, job.run)
         self._missing = [len(job.after) for job in jobs]
-        self._children: list[list[int]] = [[] for _ in jobs]
-        for i, job in enumerate(jobs):
-            for parent in job.after:
-                self._children[parent].append(i)
+        self._children = children_of(jobs)
         self.looked = 0
         # Those whose spans are asked for: ours, or some of those who wait.
         behind = len(present.running)
