@@ -13,7 +13,6 @@ are CPU seconds, the median of the rounds, and the smallest and the largest rati
 from __future__ import annotations
 
 import argparse
-import gzip
 import math
 import os
 import random
@@ -30,6 +29,7 @@ from penstock.future.present import Present, Running, Waiting
 from penstock.kernel.library import KERNEL, WHY_NOT
 from penstock.workflow.submit.forecast import PATIENT
 from penstock_lab.papers.traces import traces
+from penstock_lab.sim.swf import SwfReader
 
 NODES = 338
 LOG = "CTC-SP2-1996"
@@ -42,15 +42,11 @@ MOST = 200  # futures that are wanted
 def jobs_of(log: str) -> Iterator[PastJob]:
     """The jobs of a log that fit the machine, with their users."""
     (path,) = (one for one in traces() if one.name.startswith(log))
-    with gzip.open(path, "rt", encoding="ascii") as lines:
-        for line in lines:
-            fields = line.split()
-            if line.startswith(";") or not fields:
-                continue
-            submit, run, limit = float(fields[1]), float(fields[3]), max(float(fields[8]), 60.0)
-            nodes = max(int(fields[4]), int(fields[7]))
-            if run > 0 and 0 < nodes <= NODES:
-                yield PastJob(submit, nodes, limit, "batch", min(run, limit), fields[11])
+    for job in SwfReader(path):
+        limit, nodes = max(job.limit, 60), max(job.allocated, job.requested)
+        if job.run > 0 and 0 < nodes <= NODES:
+            user = job.raw.split()[11].decode()
+            yield PastJob(float(job.submit), nodes, float(limit), "batch", float(min(job.run, limit)), user)
 
 
 def situation(jobs: list[PastJob], waiting: int) -> tuple[Present, QueuePast]:

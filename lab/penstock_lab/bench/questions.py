@@ -37,6 +37,7 @@ import yaml
 from penstock.api import JobSpec
 from penstock.errors import NotNow, PenstockError
 from penstock.ipc.client import ask
+from penstock.values.lines import split_lines
 from penstock.workflow.model import Stage, Workflow, workflow_to_dict
 from penstock_lab.bench.fairness import quantile
 from penstock_lab.mock import control
@@ -112,7 +113,7 @@ def repeated(socket: Path, times: int) -> list[float | None]:
 
 def worked(told: Path) -> list[float]:
     """What the agent has written down of each `status`."""
-    rows = (json.loads(line) for line in told.read_text().splitlines())
+    rows = (json.loads(line) for line in split_lines(told.read_text()))
     return [seconds for op, seconds in rows if op == "status"]
 
 
